@@ -1,0 +1,46 @@
+# `make demo` and `make test` need Python 3.10-3.12 and nothing else: they build .venv first.
+VENV   := .venv
+BIN    := $(VENV)/bin
+# NVRx has no wheels for Python 3.13: take the newest Python that both torch and NVRx have.
+PYTHON ?= $(shell for p in python3.11 python3.12 python3.10 python3; do \
+            $$p -c 'import sys; raise SystemExit(not (3,10) <= sys.version_info[:2] <= (3,12))' 2>/dev/null && echo $$p && break; done)
+STAMP  := $(VENV)/.installed
+
+.PHONY: help venv demo test lint types bench format clean
+.DEFAULT_GOAL := help
+
+help:  ## what can be made
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+
+venv: $(STAMP)  ## .venv with everything in it
+
+$(STAMP): pyproject.toml
+	@test -n "$(PYTHON)" || { echo "Headway needs Python 3.10, 3.11 or 3.12 on the PATH (NVRx has no wheels for 3.13); or say make PYTHON=/path/to/python3.11" >&2; exit 2; }
+	$(PYTHON) -m venv $(VENV)
+	@# torch first and pinned: a package that merely asks for "torch" would bring a CUDA build of several gigabytes
+	$(BIN)/python -m pip install --quiet torch==2.13.0
+	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	@touch $@
+
+demo: $(STAMP)  ## train on real text, break it four times, watch it recover (3 minutes)
+	$(BIN)/headway demo
+
+test: $(STAMP)  ## every test that this machine can run
+	$(BIN)/python -m pytest
+
+lint: $(STAMP)  ## ruff
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(STAMP)  ## mypy --strict
+	$(BIN)/mypy
+
+bench: $(STAMP)  ## what recording a step costs, beside its peer
+	$(BIN)/python tests/benchmarks/bench_recorder.py
+
+format: $(STAMP)  ## let ruff put the code in order
+	$(BIN)/ruff check --fix-only .
+	$(BIN)/ruff format .
+
+clean:  ## remove what the targets above made
+	rm -rf $(VENV) demo-output .pytest_cache .mypy_cache .ruff_cache .hypothesis

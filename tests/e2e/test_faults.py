@@ -1,0 +1,98 @@
+"""Every fault of the schedule with real processes: the right layer, cause, origin, rollback, and bit-equal weights at the end."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import harness
+import pytest
+from conftest import STEPS
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.e2e
+
+Undisturbed = "Callable[[], list[dict[str, object]]]"
+
+
+def test_in_process_layer_recovers_what_the_process_survives(tmp_path: Path, undisturbed: Undisturbed) -> None:
+    """Exception, NaN, CUDA out of memory and a hang in Python restart in process; slow and failing saves restart nothing."""
+    faults = (
+        "exception@25",
+        "nan_loss@36",
+        "slow_step@40:seconds=1",
+        "data_stall@42:seconds=1",
+        "slow_storage@45:seconds=1",
+        "cuda_oom@56:rank=0",
+        "write_error@57",
+        "writer_killed@70",
+        "soft_hang@84",
+    )
+    options = harness.trainer_options(
+        tmp_path, steps=STEPS, faults=faults, more=("--resilience.soft-timeout-seconds=5",)
+    )
+    outcome = harness.run(harness.ft_launcher(options), tmp_path)
+    assert outcome.exit_code == 0, outcome.log
+    assert [str(fired.fault) for fired in outcome.injected] == list(faults)
+    assert outcome.differences() == []
+    assert outcome.results == undisturbed()
+    saves = outcome.status["checkpoint"]["saves"]
+    assert saves["failed"] + saves["aborted"] >= 2
+    assert outcome.status["rank_seconds"]["data_wait"] >= 1
+    assert outcome.status["restarts"] == {"in_process": 4, "launcher": 0, "orchestrator": 0}
+
+
+def test_launcher_recovers_what_kills_the_process(tmp_path: Path, undisturbed: Undisturbed) -> None:
+    """SIGKILL, an exit code, a kill as by the kernel, a hang in C, and a corrupt checkpoint are the launcher's to recover."""
+    faults = (
+        "sigkill@20",
+        "exit@35:code=7",
+        "host_oom@45",
+        "hard_hang@60",
+        "corrupt_checkpoint@80",
+    )
+    options = harness.trainer_options(
+        tmp_path, steps=STEPS, faults=faults, more=(*harness.PATIENT, "--checkpoint.mode=sync")
+    )
+    outcome = harness.run(harness.ft_launcher(options), tmp_path)
+    assert outcome.exit_code == 0, outcome.log
+    assert [str(fired.fault) for fired in outcome.injected] == list(faults)
+    assert outcome.differences() == []
+    assert outcome.results == undisturbed()
+    assert outcome.status["restarts"] == {"in_process": 0, "launcher": 5, "orchestrator": 0}
+    assert [row["steps_lost"] for row in outcome.status["recoveries"]] == [9, 4, 4, 9, 19]
+
+
+def test_orchestrator_recovers_a_lost_pod(tmp_path: Path, undisturbed: Undisturbed) -> None:
+    """A pod that loses all its processes and its journal folder goes on in a new one, and the sidecar books it to the orchestrator."""
+    options = harness.trainer_options(tmp_path, steps=STEPS, faults=("pod_loss@45",), more=("--checkpoint.mode=sync",))
+    outcome = harness.run(harness.orchestrated(harness.ft_launcher(options)), tmp_path)
+    assert outcome.exit_code == 0, outcome.log
+    assert outcome.differences() == []
+    assert outcome.results == undisturbed()
+    assert outcome.status["restarts"] == {"in_process": 0, "launcher": 0, "orchestrator": 1}
+
+
+def test_layers_switch_off_one_by_one(tmp_path: Path, undisturbed: Undisturbed) -> None:
+    """Without the in-process layer an exception is the launcher's; plain torchrun, without heartbeats, recovers it too."""
+    more = ("--resilience.in-process=false", "--resilience.heartbeats=false", "--checkpoint.mode=sync")
+    options = harness.trainer_options(tmp_path, steps=STEPS, faults=("exception@25", "sigkill@45"), more=more)
+    outcome = harness.run(harness.torchrun(options), tmp_path)
+    assert outcome.exit_code == 0, outcome.log
+    assert outcome.results == undisturbed()
+    observed = [
+        (one["layer"], one["cause"], one["origin_rank"], one["steps_lost"]) for one in outcome.status["recoveries"]
+    ]
+    assert observed == [("launcher", "app_exception", 1, 4), ("launcher", "process_killed", 1, 4)]
+
+
+def test_one_process_trains_alone(tmp_path: Path) -> None:
+    """No launcher, one process, all defaults but the length: an exception still restarts in process."""
+    options = harness.trainer_options(tmp_path, steps=30, faults=("exception@25",), more=("--checkpoint.mode=sync",))
+    outcome = harness.run(harness.alone(options), tmp_path)
+    assert outcome.exit_code == 0, outcome.log
+    observed = [
+        (one["layer"], one["cause"], one["origin_rank"], one["steps_lost"]) for one in outcome.status["recoveries"]
+    ]
+    assert observed == [("in_process", "app_exception", 0, 4)]

@@ -1,0 +1,136 @@
+"""The command `headway demo`."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from rich.console import Console
+
+from headway_trainer.demo import plan, report, runner, view
+from headway_trainer.faults import fired_faults
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+POLL_SECONDS: Final = 0.25
+TIME_LIMIT_SECONDS: Final = 600.0
+LAST_WORD_SECONDS: Final = 10.0
+
+Status = dict[str, Any]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the demo; 0 when everything observed is what was injected and the result is bit-equal, else 1."""
+    parser = argparse.ArgumentParser(prog="headway demo", description=DESCRIPTION)
+    parser.add_argument(
+        "--output",
+        type=Path,
+        default=Path("demo-output"),
+        help="folder for logs and checkpoints, emptied first (default: %(default)s)",
+    )
+    options = parser.parse_args(argv)
+    console = Console()
+    started = time.monotonic()
+    try:
+        _empty(options.output)
+        reference, broken = plan.runs(options.output.resolve())
+        _run(reference, console)
+        status = _run(broken, console)
+    except runner.DemoError as error:
+        print(f"headway demo: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("headway demo: stopped", file=sys.stderr)
+        return 1
+    good = _conclude(reference, broken, status, console)
+    console.print(f"\n{time.monotonic() - started:.0f} s in all; logs and checkpoints are in {options.output}/")
+    return 0 if good else 1
+
+
+DESCRIPTION: Final = (
+    "Trains a small model on real text twice, on two CPU ranks: undisturbed, and broken four times (an exception, a SIGKILL, a hang, a "
+    "corrupt checkpoint). A sidecar watches; at the end its account is compared with what was injected, and the two results with each "
+    "other. About three minutes."
+)
+
+
+def _empty(output: Path) -> None:
+    """A folder of an earlier demo is removed; any other folder with something in it is not ours to empty."""
+    marker = output / ".headway-demo"
+    if output.exists() and not marker.exists() and (not output.is_dir() or any(output.iterdir())):
+        raise runner.DemoError(f"{output} holds something that no demo wrote; name another folder with --output")
+    shutil.rmtree(output, ignore_errors=True)
+    output.mkdir(parents=True)
+    marker.touch()
+
+
+def _run(run: plan.Run, console: Console) -> Status:
+    """One run with its sidecar; returns the sidecar's last word."""
+    run.output.mkdir()
+    journals = run.output / "journal"
+    environment = {"HEADWAY_DIR": str(journals), "HEADWAY_RUN": run.name, "HEADWAY_POD_INDEX": "0"}
+    command = runner.launcher_command(runner.free_ports(), plan.RANKS, run.trainer_options())
+    with (
+        runner.sidecar(journals, run.name, run.output / "sidecar.log") as sidecar,
+        runner.training(command, environment, run.output / "trainer.log") as training,
+    ):
+        with view.view_for(console, run.title) as shown:
+            _watch(training, sidecar, shown)
+        status = _last_word(sidecar)
+        (run.output / "metrics.txt").write_text(sidecar.scrape())
+    if training.exit_code != 0:
+        raise runner.DemoError(f"the run {run.name!r} ended with {training.exit_code}; its output is in {training.log}")
+    return status
+
+
+def _watch(training: runner.Training, sidecar: runner.Sidecar, shown: view.View) -> None:
+    deadline = time.monotonic() + TIME_LIMIT_SECONDS
+    while training.exit_code is None:
+        if time.monotonic() > deadline:
+            raise runner.DemoError(f"no end after {TIME_LIMIT_SECONDS:.0f} s; the output so far is in {training.log}")
+        status = sidecar.status()
+        if status is not None:
+            shown.show(status)
+        time.sleep(POLL_SECONDS)
+
+
+def _last_word(sidecar: runner.Sidecar) -> Status:
+    """The status once the sidecar has seen every rank finish."""
+    deadline = time.monotonic() + LAST_WORD_SECONDS
+    while (status := sidecar.status()) is None or not status["finished"]:
+        if time.monotonic() > deadline:
+            raise runner.DemoError(f"the sidecar does not see the end of the run; its last word: {status}")
+        time.sleep(POLL_SECONDS)
+    return status
+
+
+def _conclude(reference: plan.Run, broken: plan.Run, status: Status, console: Console) -> bool:
+    fired = fired_faults(broken.output / "faults")
+    resumes = report.read_resumes(broken.output / "history.jsonl")
+    rows, problems = report.compare(fired, status["recoveries"], resumes)
+    if len(fired) != len(broken.faults):
+        problems.append(f"{len(broken.faults)} faults were planned, {len(fired)} struck")
+    problems += [f"{row.fired.fault}: {problem}" for row in rows for problem in row.problems]
+    results = report.read_results(broken.output)
+    differences = report.same_result(report.read_results(reference.output), results)
+    console.print()
+    console.print(report.recoveries_table(rows))
+    console.print(report.time_table(status))
+    console.print(f"  {view.signals(status)}", markup=False, highlight=False)
+    console.print(
+        report.check_line(not problems, "observed is what was injected" if not problems else "; ".join(problems))
+    )
+    same = (
+        f"final loss {results[0]['loss']:.6f} and all weights are bit-equal to the undisturbed run's" if results else ""
+    )
+    console.print(report.check_line(not differences, same if not differences else "; ".join(differences)))
+    return not problems and not differences
+
+
+if __name__ == "__main__":
+    sys.exit(main())

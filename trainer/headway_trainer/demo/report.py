@@ -1,0 +1,182 @@
+"""What was injected beside what the sidecar observed, and the checks that decide the demo's exit code. Pure but for `read_*`."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from rich.table import Table
+from rich.text import Text
+
+from headway_trainer.faults import KINDS, FiredFault
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+STATE_MEANINGS = {
+    "productive": "new steps",
+    "replay": "steps done before",
+    "checkpoint_save": "blocked by a save",
+    "checkpoint_load": "reading a checkpoint",
+    "data_wait": "waiting for data",
+    "eval": "evaluation",
+    "init": "start until the first step",
+    "detect": "failed, not yet noticed",
+    "restart": "noticed, not yet training",
+    "down": "no process at all",
+    "standby": "held in reserve",
+    "other": "anything else",
+}
+
+
+@dataclass(frozen=True)
+class Resume:
+    """An incarnation's start, as the trainer itself wrote it down: an account that owes nothing to the recorder."""
+
+    wall: float
+    resumed_after: int
+    rejected: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One injected fault and what became of it.
+
+    Attributes:
+        fired: when and where it struck.
+        recovery: the sidecar's record; None when it saw none.
+        steps_lost: by the trainer's own account; None when training was never resumed.
+        problems: in words, where observed and injected differ.
+    """
+
+    fired: FiredFault
+    recovery: dict[str, Any] | None
+    steps_lost: int | None
+    problems: tuple[str, ...]
+
+
+def compare(
+    fired: Sequence[FiredFault], recoveries: Sequence[dict[str, Any]], resumes: Sequence[Resume]
+) -> tuple[list[Row], list[str]]:
+    """Pair each fault that restarts training with a recovery, in the order of time.
+
+    Returns:
+        A row for each of these faults, and what else is wrong (recoveries that nothing explains).
+    """
+    restarting = [one for one in fired if one.fault.outcome.restarts]
+    padded = [*recoveries, *[None] * len(restarting)]
+    rows = [_row(fault, recovery, resumes) for fault, recovery in zip(restarting, padded, strict=False)]
+    surplus = [
+        f"unexplained recovery: {one['cause']} at {_clock(one['opened_wall'])}" for one in recoveries[len(rows) :]
+    ]
+    return rows, surplus
+
+
+def _row(fired: FiredFault, recovery: dict[str, Any] | None, resumes: Sequence[Resume]) -> Row:
+    resume = next((one for one in resumes if one.wall > fired.wall), None)
+    steps_lost = None if resume is None else fired.step - 1 - resume.resumed_after
+    problems = []
+    if resume is None:
+        problems.append("training was not resumed")
+    elif KINDS[fired.fault.kind].checkpoint_rejected != bool(resume.rejected):
+        problems.append(f"checkpoints rejected on resume: {list(resume.rejected) or 'none'}")
+    if recovery is None:
+        problems.append("not observed")
+    else:
+        expected = {
+            "layer": fired.fault.outcome.layer,
+            "cause": fired.fault.outcome.cause,
+            "origin_rank": None if fired.fault.kind == "pod_loss" else fired.rank,
+            "steps_lost": steps_lost,
+        }
+        problems += [
+            f"{name.replace('_', ' ')}: {recovery[name]} observed, {value} injected"
+            for name, value in expected.items()
+            if recovery[name] != value
+        ]
+        if recovery["seconds_to_first_step"] is None:
+            problems.append("no step followed")
+    return Row(fired, recovery, steps_lost, tuple(problems))
+
+
+def read_resumes(path: Path) -> list[Resume]:
+    """`history.jsonl` of a run's output folder."""
+    entries = [json.loads(line) for line in path.read_text().splitlines()]
+    return [Resume(entry["wall"], entry["resumed_after"], tuple(entry["rejected"])) for entry in entries]
+
+
+def read_results(output: Path) -> list[dict[str, Any]]:
+    """`result-<rank>.json` of every rank, by rank."""
+    return [json.loads(path.read_text()) for path in sorted(output.glob("result-*.json"))]
+
+
+def recoveries_table(rows: Sequence[Row]) -> Table:
+    """Injected on the left, observed on the right."""
+    table = Table(title="What was injected, and what the sidecar made of it", title_justify="left", title_style="bold")
+    table.add_column("time")
+    table.add_column("injected")
+    table.add_column("layer")
+    table.add_column("cause")
+    table.add_column("origin")
+    table.add_column("steps lost", justify="right")
+    table.add_column("to first step", justify="right")
+    table.add_column("")
+    for row in rows:
+        table.add_row(_clock(row.fired.wall), str(row.fired.fault), *_observed(row), _tick(not row.problems))
+    return table
+
+
+def _observed(row: Row) -> tuple[str, str, str, str, str]:
+    recovery = row.recovery
+    if recovery is None:
+        return ("-", "-", "-", "-", "-")
+    seconds = recovery["seconds_to_first_step"]
+    return (
+        str(recovery["layer"]),
+        str(recovery["cause"]),
+        "pod" if recovery["origin_rank"] is None else f"rank {recovery['origin_rank']}",
+        str(recovery["steps_lost"]),
+        "-" if seconds is None else f"{seconds:.1f} s",
+    )
+
+
+def time_table(status: dict[str, Any]) -> Table:
+    """Where the time of all ranks went, in percent, largest first."""
+    elapsed = status["elapsed_rank_seconds"]
+    table = Table(title="Where the time went", title_justify="left", title_style="bold")
+    table.add_column("state")
+    table.add_column("share", justify="right")
+    table.add_column("rank-seconds", justify="right")
+    table.add_column("meaning", style="dim")
+    for state, seconds in sorted(status["rank_seconds"].items(), key=lambda item: -item[1]):
+        if seconds > 0:
+            table.add_row(state, f"{100 * seconds / elapsed:.1f} %", f"{seconds:.1f}", STATE_MEANINGS.get(state, ""))
+    return table
+
+
+def same_result(reference: Sequence[dict[str, Any]], broken: Sequence[dict[str, Any]]) -> list[str]:
+    """In what the two runs differ; empty when loss and weights are bit-equal on every rank."""
+    if not reference or len(reference) != len(broken):
+        return [f"{len(reference)} ranks finished undisturbed, {len(broken)} after the faults"]
+    return [
+        f"rank {rank}: {key} is {after[key]}, undisturbed {before[key]}"
+        for rank, (before, after) in enumerate(zip(reference, broken, strict=True))
+        for key in before
+        if before[key] != after[key]
+    ]
+
+
+def check_line(good: bool, text: str) -> Text:
+    """A line with a tick or a cross."""
+    return Text.assemble("  ", _tick(good), " ", text)
+
+
+def _tick(good: bool) -> Text:
+    return Text("ok", style="bold green") if good else Text("WRONG", style="bold red")
+
+
+def _clock(wall: float) -> str:
+    return datetime.fromtimestamp(wall).strftime("%H:%M:%S")

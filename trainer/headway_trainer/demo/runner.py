@@ -1,0 +1,144 @@
+"""The demo's processes: a launcher with its two ranks, and the sidecar that watches them."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+STOP_SECONDS: Final = 10.0
+START_SECONDS: Final = 30.0
+
+
+class DemoError(RuntimeError):
+    """The demo cannot go on; the message says why and where to look."""
+
+
+def free_ports(count: int = 3) -> int:
+    """The first of `count` neighbouring TCP ports that are free on the loopback interface."""
+    for _ in range(100):
+        with contextlib.ExitStack() as stack:
+            first = stack.enter_context(socket.socket())
+            first.bind(("127.0.0.1", 0))
+            port = int(first.getsockname()[1])
+            with contextlib.suppress(OSError, OverflowError):
+                for offset in range(1, count):
+                    stack.enter_context(socket.socket()).bind(("127.0.0.1", port + offset))
+                return port
+    raise DemoError(f"found no {count} neighbouring free TCP ports on 127.0.0.1")
+
+
+def launcher_command(port: int, ranks: int, trainer_options: Sequence[str]) -> list[str]:
+    """`headway run -- ft_launcher … -m headway_trainer …`, in this very Python."""
+    launcher = [sys.executable, "-m", "nvidia_resiliency_ext.fault_tolerance.launcher"]
+    options = {
+        "--nproc-per-node": ranks,
+        "--max-restarts": 6,
+        "--monitor-interval": 0.5,
+        "--rdzv-backend": "c10d",
+        "--rdzv-endpoint": f"127.0.0.1:{port}",
+        "--ft-rank-heartbeat-timeout": 8,
+        "--ft-initial-rank-heartbeat-timeout": 60,
+        "--ft-workload-check-interval": 1,
+    }
+    flags = [str(word) for pair in options.items() for word in pair]
+    return [sys.executable, "-m", "headway", "run", "--", *launcher, *flags, "-m", "headway_trainer", *trainer_options]
+
+
+@dataclass
+class Training:
+    """A launcher and everything below it."""
+
+    process: subprocess.Popen[bytes]
+    log: Path
+
+    @property
+    def exit_code(self) -> int | None:
+        """None while it runs."""
+        return self.process.poll()
+
+
+@contextlib.contextmanager
+def training(command: Sequence[str], environment: Mapping[str, str], log: Path) -> Iterator[Training]:
+    """Start a run; its output goes to `log`. Whatever still lives at the end is killed."""
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            command, env=os.environ | environment, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+        )
+        try:
+            yield Training(process, log)
+        finally:
+            _stop(process)
+
+
+@dataclass
+class Sidecar:
+    """A running exporter."""
+
+    url: str
+
+    def status(self) -> dict[str, Any] | None:
+        """What `/status.json` says; None while it does not answer."""
+        try:
+            status: dict[str, Any] = json.loads(self._get("/status.json"))
+        except (OSError, ValueError):
+            return None
+        return status
+
+    def scrape(self) -> str:
+        """What Prometheus would read."""
+        return self._get("/metrics").decode()
+
+    def _get(self, path: str) -> bytes:
+        with urllib.request.urlopen(self.url + path, timeout=5) as answer:  # noqa: S310 - our own loopback address
+            content: bytes = answer.read()
+            return content
+
+
+@contextlib.contextmanager
+def sidecar(directory: Path, run: str, log: Path) -> Iterator[Sidecar]:
+    """Start `headway exporter` on a free port of the loopback interface."""
+    port = free_ports(1)
+    command = [sys.executable, "-m", "headway", "exporter", "--dir", str(directory), "--run", run]
+    command += ["--pod-index", "0", "--listen", f"127.0.0.1:{port}"]
+    with log.open("wb") as output:
+        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, start_new_session=True)
+        try:
+            answering = Sidecar(f"http://127.0.0.1:{port}")
+            _wait_for(answering, process, log)
+            yield answering
+        finally:
+            _stop(process)
+
+
+def _wait_for(answering: Sidecar, process: subprocess.Popen[bytes], log: Path) -> None:
+    deadline = time.monotonic() + START_SECONDS
+    while answering.status() is None:
+        if process.poll() is not None or time.monotonic() > deadline:
+            raise DemoError(f"the sidecar does not answer; its output is in {log}")
+        time.sleep(0.1)
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    """SIGTERM, then SIGKILL, to the process and whatever it left in its session."""
+    if process.poll() is None:
+        process.terminate()
+        killer = threading.Timer(STOP_SECONDS, process.kill)
+        killer.start()
+        process.wait()
+        killer.cancel()
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)

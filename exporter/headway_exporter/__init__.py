@@ -1,1 +1,4 @@
-"""Headway."""
+"""Headway's sidecar: from the journals of a pod to Prometheus metrics.
+
+follow (files -> observations) -> pod (ledger, recoveries, checkpoints, steps: pure folds) -> collectors -> server
+"""

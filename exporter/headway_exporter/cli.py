@@ -1,0 +1,147 @@
+"""`headway exporter`: the command line of the sidecar."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import math
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NoReturn
+
+from headway.environment import Identity, run_name_problem
+from headway_exporter.server import Server, health, json_document, metrics, parse_address
+from headway_exporter.sidecar import Sidecar
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+DEFAULT_LISTEN: Final = ":9838"
+DEFAULT_SILENCE_SECONDS: Final = 30.0
+_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Serves until SIGTERM or SIGINT; returns the exit code: 0, 1 when it cannot listen, 2 for a bad option."""
+    options = _parser(os.environ).parse_args(argv)
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
+    # Blocked before the first thread exists, so that all threads leave them to `sigwait`, which needs no handler and cannot deadlock.
+    signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+    try:
+        return _serve(options)
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
+
+
+def _serve(options: argparse.Namespace) -> int:
+    sidecar = Sidecar(options.dir, options.run, options.pod_index, silence_seconds=options.silence_seconds)
+    routes = {
+        "/metrics": metrics(sidecar.collector),
+        "/healthz": health(lambda: sidecar.healthy),
+        "/status.json": json_document(sidecar.status),
+    }
+    try:
+        server = Server(options.listen, routes)
+    except OSError as error:
+        host, port = options.listen
+        reason = error.strerror or error
+        print(
+            f"headway exporter: cannot listen on {host}:{port}: {reason}; choose another with --listen", file=sys.stderr
+        )
+        return 1
+    sidecar.start()
+    print(
+        f"headway exporter: run {options.run}, pod {options.pod_index}, {options.dir}: {server.url}/metrics", flush=True
+    )
+    signal.sigwait(_SIGNALS)
+    sidecar.stop()
+    server.stop()
+    return 0
+
+
+class _Parser(argparse.ArgumentParser):
+    """Reports a bad option in one line."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message} (see --help)\n")
+
+
+def _parser(environ: Mapping[str, str]) -> _Parser:
+    identity = Identity.from_env(environ)
+    parser = _Parser(
+        prog="headway exporter",
+        description="Follows the journals that a pod's trainer processes write and serves them as Prometheus metrics on /metrics, "
+        "with /healthz and /status.json beside it. It may start before or after the trainer and outlives its deaths.",
+        epilog="Each option can also be given as the environment variable named with it; the option wins.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "--dir",
+        type=Path,
+        metavar="FOLDER",
+        default=str(identity.directory),
+        help="folder shared with the trainer; each run has a sub-folder in it (HEADWAY_DIR, default %(default)s)",
+    )
+    parser.add_argument(
+        "--run",
+        type=_run_name,
+        metavar="NAME",
+        default=identity.run,
+        help="the run to follow; journals of others are counted and left alone (HEADWAY_RUN, default %(default)s)",
+    )
+    parser.add_argument(
+        "--pod-index",
+        type=_label,
+        metavar="INDEX",
+        default=identity.pod_index,
+        help="this pod's stable place in the run, a label on every series (HEADWAY_POD_INDEX, default %(default)s)",
+    )
+    parser.add_argument(
+        "--listen",
+        type=_address,
+        metavar="[HOST]:PORT",
+        default=environ.get("HEADWAY_LISTEN") or DEFAULT_LISTEN,
+        help="where to serve; without a host on all addresses, port 0 takes a free one (HEADWAY_LISTEN, default %(default)s)",
+    )
+    parser.add_argument(
+        "--silence-seconds",
+        type=_seconds,
+        metavar="SECONDS",
+        default=environ.get("HEADWAY_SILENCE_SECONDS") or str(DEFAULT_SILENCE_SECONDS),
+        help="a process whose death the kernel does not tell counts as dead after writing nothing for so long, in seconds "
+        "(HEADWAY_SILENCE_SECONDS, default %(default)s)",
+    )
+    return parser
+
+
+def _run_name(text: str) -> str:
+    problem = run_name_problem(text)
+    if problem is not None:
+        raise argparse.ArgumentTypeError(problem)
+    return text
+
+
+def _label(text: str) -> str:
+    if not text.strip() or len(text) > 128:
+        raise argparse.ArgumentTypeError("expected a number or a name of at most 128 characters")
+    return text
+
+
+def _address(text: str) -> tuple[str, int]:
+    try:
+        return parse_address(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not 0 < seconds < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds above 0")
+    return seconds

@@ -1,0 +1,213 @@
+"""From the pod's state to metric families, at scrape time.
+
+A collector is a plain function that yields samples of metrics of the schema; nothing here keeps a value. Each one is timed, and one that
+fails takes only its own metrics with it.
+"""
+
+from __future__ import annotations
+
+import logging
+import platform
+from typing import TYPE_CHECKING
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.registry import Collector
+
+from headway import clock
+from headway._version import __version__
+from headway_exporter.labels import CAUSES, CLOCK_ANOMALIES, DROP_REASONS, LAYERS, OUTCOMES, STATES
+from headway_exporter.observations import NANOSECONDS
+from headway_exporter.schema import COMMON_LABELS, METRICS
+
+if TYPE_CHECKING:
+    import threading
+    from collections import Counter
+    from collections.abc import Callable, Iterable, Iterator
+
+    from prometheus_client.metrics_core import Metric as Family
+
+    from headway_exporter.distribution import Distribution
+    from headway_exporter.follow import Follower
+    from headway_exporter.pod import Pod
+
+    Sample = tuple[str, tuple[str, ...], float | Distribution | None]
+    """Metric, values of its own labels, value; None: no such series now."""
+
+_log = logging.getLogger("headway.exporter")
+
+
+def run(pod: Pod) -> Iterator[Sample]:
+    """What runs, and with how many."""
+    info = pod.info
+    yield "headway_build_info", (__version__, platform.python_version()), 1
+    if info.started_wall is not None:
+        labels = (pod.run, info.nvrx_version, info.torch_version, info.backend, info.node)
+        yield "headway_run_info", labels, 1
+    yield "headway_run_start_timestamp_seconds", (), info.started_wall
+    yield "headway_pods_expected", (), info.pods_expected
+    for slot in pod.slots.values():
+        if slot.life is not None:
+            gpu = str(slot.number) if slot.gpu_uuid else ""
+            yield "headway_rank_info", (str(slot.rank), str(slot.number), gpu, slot.gpu_uuid), 1
+    yield "headway_ranks", (), len(pod.alive)
+    yield "headway_world_size", (), info.world_size
+    for kind in ("initial", "rank"):
+        yield "headway_heartbeat_timeout_seconds", (kind,), info.settings.get(f"heartbeat_{kind}_seconds")
+    for phase, seconds in info.phase_gaps.items():
+        yield "headway_phase_gap_max_seconds", (phase,), seconds
+
+
+def steps(pod: Pod) -> Iterator[Sample]:
+    """How far training is and how fast it goes."""
+    books = pod.ledger.slots.values()
+    seen = pod.steps
+    yield "headway_step", (), seen.step
+    yield "headway_high_water_step", (), None if seen.step is None else pod.mark
+    yield "headway_last_step_timestamp_seconds", (), None if seen.completed is None else pod.wall_of(seen.completed)
+    yield "headway_steps_total", ("productive",), max((slot.productive_steps for slot in books), default=0)
+    yield "headway_steps_total", ("replay",), max((slot.replayed_steps for slot in books), default=0)
+    yield "headway_steps_lost_total", (), max((slot.lost_steps for slot in books), default=0)
+    yield "headway_tokens_total", (), seen.tokens
+    yield "headway_loss", (), seen.loss
+    yield "headway_step_duration_baseline_seconds", (), seen.baseline_seconds
+    yield "headway_slowest_rank_ratio", (), seen.slowest_rank_ratio
+    yield "headway_step_duration_seconds", (), seen.durations
+
+
+def ledger(pod: Pod) -> Iterator[Sample]:
+    """Where the time went."""
+    totals = pod.ledger.totals(pod.now_ns)
+    for state in STATES:
+        yield "headway_rank_seconds_total", (state,), totals.states[state] / NANOSECONDS
+    yield "headway_rank_elapsed_seconds_total", (), totals.elapsed / NANOSECONDS
+    yield "headway_lost_rank_seconds_total", (), totals.lost / NANOSECONDS
+    yield "headway_pending_rank_seconds", (), totals.pending / NANOSECONDS
+    yield "headway_unregained_rank_seconds", (), totals.unregained / NANOSECONDS
+    for state in (*STATES, "finished"):
+        yield "headway_state", (state,), float(state == pod.state)
+    yield "headway_state_since_timestamp_seconds", (), pod.state_since_wall
+
+
+def checkpoints(pod: Pod) -> Iterator[Sample]:
+    """Checkpoints and the queue they wait in; a queue dies with its process."""
+    known, alive = pod.checkpoints, pod.alive
+    yield "headway_checkpoint_requests_total", (), known.requests
+    for outcome in OUTCOMES:
+        yield "headway_checkpoint_saves_total", (outcome,), known.outcomes[outcome]
+    yield "headway_checkpoint_saves_since_commit", (), known.since_commit
+    yield "headway_checkpoint_durable_step", (), known.durable_step
+    yield "headway_checkpoint_durable_timestamp_seconds", (), known.committed_wall
+    yield "headway_checkpoint_content_timestamp_seconds", (), known.content_wall
+    configured, observed = known.configured_interval, known.observed_interval_steps
+    yield "headway_checkpoint_interval_steps", (), observed if configured is None else configured
+    yield "headway_checkpoint_interval_seconds", (), known.interval_seconds
+    yield "headway_checkpoint_last_write_seconds", (), known.last_write_seconds
+    yield "headway_checkpoint_bytes", (), known.last_bytes
+    yield "headway_checkpoint_blocking_seconds", (), known.blocking
+    yield "headway_checkpoint_write_seconds", (), known.writing
+    yield "headway_checkpoint_load_seconds", (), known.loading
+    yield "headway_async_queue_depth", (), max((slot.depth for slot in alive), default=0)
+    oldest = [slot.oldest_wall for slot in alive if slot.depth and slot.oldest_wall is not None]
+    yield "headway_async_queue_oldest_timestamp_seconds", (), min(oldest, default=None)
+    yield "headway_async_writer_up", (), pod.writer_up
+    memory = [slot.writer_bytes for slot in alive if slot.writer_bytes is not None]
+    yield "headway_async_writer_memory_bytes", (), sum(memory) if memory else None
+
+
+def restarts(pod: Pod) -> Iterator[Sample]:
+    """Restarts, their causes, and what they cost."""
+    known, info = pod.recoveries, pod.info
+    for layer in LAYERS:
+        yield "headway_restarts_total", (layer,), known.restarts[layer]
+        yield "headway_recoveries_total", (layer,), known.closed[layer]
+        yield "headway_restart_budget_limit", (layer,), info.budget_limit.get(layer)
+        yield "headway_restart_budget_remaining", (layer,), info.budget_remaining.get(layer)
+        for cause in CAUSES:
+            yield "headway_restart_causes_total", (layer, cause), known.causes[layer, cause]
+    for rank in sorted({slot.rank for slot in pod.slots.values() if slot.rank is not None} | set(known.rank_failures)):
+        yield "headway_rank_failures_total", (str(rank),), known.rank_failures[rank]
+    yield "headway_restarts_without_progress", (), known.without_progress
+    yield "headway_same_checkpoint_loads", (), known.same_checkpoint_loads
+    yield "headway_recovery_seconds", ("first_step",), known.first_step
+    yield "headway_recovery_seconds", ("high_water",), known.high_water
+    yield "headway_rollback_steps", (), known.rollbacks
+    yield "headway_last_rollback_steps", (), known.last_rollback
+
+
+def sources(pod: Pod, dropped: Counter[str], clock_went_back: int) -> Iterator[Sample]:
+    """What the sidecar hears, and what it could not use."""
+    for source, wall in pod.source_wall.items():
+        yield "headway_source_last_update_timestamp_seconds", (source,), wall
+    for reason in DROP_REASONS:
+        yield "headway_events_dropped_total", (reason,), dropped[reason]
+    anomalies = pod.clock_anomalies
+    for reason in CLOCK_ANOMALIES:
+        extra = clock_went_back if reason == "mono_backwards" else 0
+        yield "headway_clock_anomalies_total", (reason,), anomalies[reason] + extra
+
+
+class PodCollector(Collector):
+    """All metrics of the pod, for a prometheus_client registry. `lock` guards the pod against the fold."""
+
+    def __init__(self, pod: Pod, follower: Follower, lock: threading.Lock) -> None:
+        self._pod = pod
+        self._follower = follower
+        self._lock = lock
+        self._collectors: dict[str, Callable[[], Iterable[Sample]]] = {
+            "run": lambda: run(pod),
+            "steps": lambda: steps(pod),
+            "ledger": lambda: ledger(pod),
+            "checkpoints": lambda: checkpoints(pod),
+            "restarts": lambda: restarts(pod),
+            "sources": lambda: sources(pod, self.dropped, follower.clock_went_back),
+        }
+
+    @property
+    def dropped(self) -> Counter[str]:
+        """What could not be used, by reason, wherever it was noticed."""
+        return self._follower.dropped + self._pod.dropped
+
+    def collect(self) -> Iterator[Family]:
+        """One family for each metric that has a series now."""
+        with self._lock:
+            samples = list(self._samples())
+        return families(samples, (self._pod.run, self._pod.pod_index))
+
+    def _samples(self) -> Iterator[Sample]:
+        for name, collector in self._collectors.items():
+            began = clock.monotonic()
+            worked = True
+            try:
+                yield from list(collector())
+            except Exception:  # noqa: BLE001 - one broken part must not cost the scrape
+                _log.exception("collector %s failed; its metrics are missing from this scrape", name)
+                worked = False
+            yield "headway_collector_duration_seconds", (name,), clock.monotonic() - began
+            yield "headway_collector_success", (name,), float(worked)
+
+
+def families(samples: Iterable[Sample], common: tuple[str, ...]) -> Iterator[Family]:
+    """Samples grouped into families, in the schema's order."""
+    grouped: dict[str, list[tuple[tuple[str, ...], float | Distribution]]] = {}
+    for name, labels, value in samples:
+        if value is not None:
+            grouped.setdefault(name, []).append((labels, value))
+    for name in METRICS:
+        if name in grouped:
+            yield _family(name, common, grouped[name])
+
+
+def _family(name: str, common: tuple[str, ...], samples: list[tuple[tuple[str, ...], float | Distribution]]) -> Family:
+    metric = METRICS[name]
+    labels = (*COMMON_LABELS, *metric.labels)
+    if metric.type == "histogram":
+        histogram = HistogramMetricFamily(name, metric.help, labels=labels)
+        for own, value in samples:
+            if not isinstance(value, (int, float)):
+                histogram.add_metric([*common, *own], value.cumulative(), value.total)
+        return histogram
+    family = (CounterMetricFamily if metric.type == "counter" else GaugeMetricFamily)(name, metric.help, labels=labels)
+    for own, value in samples:
+        if isinstance(value, (int, float)):
+            family.add_metric([*common, *own], float(value))
+    return family

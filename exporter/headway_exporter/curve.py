@@ -1,0 +1,71 @@
+"""Time by step number, summed up, in bounded memory.
+
+A rollback needs the time that the steps above some step took. Keeping one number a step for ever would grow with the run, so
+only the newest few thousand steps are exact; older ones are kept as ever longer stretches and divided evenly inside a stretch.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import Final
+
+MOST_POINTS: Final = 4096
+
+
+class StepCurve:
+    """Nanoseconds spent on steps up to and including a given one; steps are appended in rising order and cut off at the end."""
+
+    __slots__ = ("_steps", "_sums")
+
+    def __init__(self) -> None:
+        self._steps: list[int] = []
+        self._sums: list[int] = []
+
+    @property
+    def total(self) -> int:
+        """All of it, nanoseconds."""
+        return self._sums[-1] if self._sums else 0
+
+    @property
+    def last(self) -> int | None:
+        """Highest step in it."""
+        return self._steps[-1] if self._steps else None
+
+    def append(self, step: int, amount: int) -> None:
+        """Adds `amount` nanoseconds for `step`, which must lie above `last`."""
+        if self._steps and step <= self._steps[-1]:
+            raise ValueError(f"step {step} is not above {self._steps[-1]}")
+        if not self._steps or step - 1 > self._steps[-1]:  # steps that nobody saw took no known time
+            self._add(step - 1, self.total)
+        self._add(step, self.total + amount)
+        if len(self._steps) > MOST_POINTS:
+            self._thin()
+
+    def up_to(self, step: int) -> int:
+        """Nanoseconds of the steps up to and including `step`."""
+        after = bisect_right(self._steps, step)
+        if after == 0:
+            return 0
+        if after == len(self._steps):
+            return self.total
+        low, high = self._steps[after - 1], self._steps[after]
+        below, above = self._sums[after - 1], self._sums[after]
+        return below + (above - below) * (step - low) // (high - low)
+
+    def cut(self, step: int) -> int:
+        """Removes the steps above `step`; returns their nanoseconds."""
+        total, kept = self.total, self.up_to(step)
+        after = bisect_right(self._steps, step)
+        del self._steps[after:], self._sums[after:]
+        if self._steps and self._steps[-1] < step and kept > self._sums[-1]:  # in the middle of a stretch
+            self._add(step, kept)
+        return total - kept
+
+    def _add(self, step: int, total: int) -> None:
+        self._steps.append(step)
+        self._sums.append(total)
+
+    def _thin(self) -> None:
+        half = len(self._steps) // 2
+        self._steps[:half] = self._steps[:half:2]
+        self._sums[:half] = self._sums[:half:2]

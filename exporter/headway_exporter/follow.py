@@ -1,0 +1,220 @@
+"""Follows a pod's journal folder and turns it into observations in time order.
+
+The folder may be missing, appear late, be replaced, or be hostile. Each poll reads the clock first and everything that was written
+second, so all that happened up to that moment is in hand and can be put in order; what bears a later time waits for the next poll.
+While a file has more than a portion to read (a sidecar that starts late), only what lies before its last portion is given out.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import threading
+from collections import Counter
+from typing import TYPE_CHECKING, Final
+
+from headway import clock
+from headway.ring import RingFormatError, parse_ring_name
+from headway_exporter.lives import Lives
+from headway_exporter.observations import Batch
+from headway_exporter.sources import JournalSource, RingSource
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from headway_exporter.lives import Released
+    from headway_exporter.observations import Observation
+    from headway_exporter.sources import Source
+
+LAUNCHER_JOURNAL: Final = "launcher.jsonl"
+MOST_SLOTS: Final = 64
+MOST_RINGS: Final = 4 * MOST_SLOTS
+MOST_ENTRIES: Final = 4_096
+"""Folder entries that are looked at."""
+MOST_NAMES: Final = 1_024
+"""Refused files whose names are remembered, so that each counts once."""
+OTHER_RUNS_SECONDS: Final = 5.0
+_ROUNDS: Final = 2
+_MOST_HELD: Final = 20_000
+_SLOT_JOURNAL: Final = re.compile(r"slot-(\d{1,4})\.jsonl")
+
+
+class Follower:
+    """Reads everything below `directory / run`; call `poll` from one thread, about ten times a second or when `wake` is set."""
+
+    def __init__(self, directory: Path, run: str, *, silence_seconds: float = 30.0) -> None:
+        self.wake = threading.Event()
+        """Set when something happened that should be looked at without delay."""
+        self.caught_up = True
+        """False: more can be read at once."""
+        self._directory = directory
+        self._run = run
+        self._folder = directory / run
+        self._lives = Lives(self._folder, silence_seconds, self.wake.set)
+        self._sources: dict[str, Source] = {}
+        self._inodes: dict[str, int] = {}
+        self._held: dict[str, list[Observation]] = {}
+        self._released: list[Released] = []
+        self._dropped: Counter[str] = Counter()
+        self._missing: set[str] = set()
+        self._slots: set[int] = set()
+        self._refused: set[tuple[str, int]] = set()
+        self._other_runs: set[str] = set()
+        self._other_runs_at = -OTHER_RUNS_SECONDS
+
+    def poll(self) -> Batch:
+        """What became known since the last poll; never raises OSError."""
+        self.wake.clear()
+        mono, wall = clock.monotonic(), clock.wall()
+        self._released += self._lives.released()  # before reading: all that the dead wrote is in the files by now
+        self._discover()
+        frontier = self._read(mono)
+        self.caught_up = frontier >= mono
+        observations = self._ready(frontier)
+        deaths = [death for seen in observations for death in self._lives.note(seen)]
+        if self.caught_up:
+            released, self._released = self._released, []
+            deaths += [*self._lives.judge(released), *self._lives.silent(mono)]
+        self._look_for_other_runs(mono)
+        if deaths:
+            observations = sorted([*observations, *deaths], key=lambda seen: seen.key)
+        return Batch(tuple(observations), frontier, wall - mono + frontier)
+
+    @property
+    def dropped(self) -> Counter[str]:
+        """What could not be used, by reason, since the start."""
+        return sum((source.counts() for source in self._sources.values()), self._dropped.copy())
+
+    @property
+    def clock_went_back(self) -> int:
+        """Events of a life that were dated before an earlier one of it."""
+        return sum(source.clock_went_back for source in self._sources.values() if isinstance(source, JournalSource))
+
+    def close(self) -> None:
+        """Closes all files; the threads that wait for locks end with the process."""
+        for source in self._sources.values():
+            source.close()
+
+    # Files.
+
+    def _discover(self) -> None:
+        """Begins to follow files that are new, and lets go of rings that were removed, once they are read."""
+        present: dict[str, int] = {}
+        for entry in _entries(self._folder):
+            present[entry.name] = entry.inode()
+            if entry.name not in self._sources:
+                self._adopt(entry)
+        for name in [name for name, source in self._sources.items() if isinstance(source, RingSource)]:
+            if present.get(name) == self._inodes[name]:
+                self._missing.discard(name)
+            elif name not in self._missing:
+                self._missing.add(name)  # read once more: it may have been removed with something new in it
+            elif not self._held.get(name):
+                self._drop_source(name)
+
+    def _adopt(self, entry: os.DirEntry[str]) -> None:
+        ring, journal = parse_ring_name(entry.name), _SLOT_JOURNAL.fullmatch(entry.name)
+        if entry.name == LAUNCHER_JOURNAL:
+            self._follow(entry, JournalSource(self._folder / entry.name, None))
+            return
+        slot = ring[0] if ring else int(journal[1]) if journal else None
+        if slot is None or (entry.name, entry.inode()) in self._refused:
+            return
+        rings = len(self._sources) - len(self._slots)
+        if (slot not in self._slots and len(self._slots) >= MOST_SLOTS) or (ring and rings >= MOST_RINGS):
+            self._refuse(entry, "limit")
+        elif not stat.S_ISREG(_mode(entry)):
+            self._refuse(entry, "unreadable")
+        else:
+            self._open(entry, slot, ring[1] if ring else None)
+
+    def _open(self, entry: os.DirEntry[str], slot: int, life: int | None) -> None:
+        path = self._folder / entry.name
+        try:
+            self._follow(entry, JournalSource(path, slot) if life is None else RingSource(path, slot, life))
+            self._slots.add(slot)
+        except RingFormatError:
+            self._refuse(entry, "bad_ring")
+        except OSError:
+            self._refuse(entry, "unreadable")
+
+    def _follow(self, entry: os.DirEntry[str], source: Source) -> None:
+        self._sources[entry.name] = source
+        self._inodes[entry.name] = entry.inode()
+
+    def _refuse(self, entry: os.DirEntry[str], reason: str) -> None:
+        if len(self._refused) < MOST_NAMES:
+            self._refused.add((entry.name, entry.inode()))
+            self._dropped[reason] += 1
+
+    def _drop_source(self, name: str) -> None:
+        source = self._sources.pop(name)
+        self._dropped += source.counts()
+        source.close()
+        self._missing.discard(name)
+        del self._inodes[name]
+
+    def _look_for_other_runs(self, mono: float) -> None:
+        if mono - self._other_runs_at < OTHER_RUNS_SECONDS:
+            return
+        self._other_runs_at = mono
+        for entry in _entries(self._directory):
+            if entry.name == self._run or entry.name in self._other_runs or len(self._other_runs) >= MOST_NAMES:
+                continue
+            journals = [item for item in _entries(self._directory / entry.name) if _SLOT_JOURNAL.fullmatch(item.name)]
+            if journals:
+                self._other_runs.add(entry.name)
+                self._dropped["other_run"] += len(journals)
+
+    # Order.
+
+    def _read(self, mono: float) -> float:
+        """Reads every file to its end, or several portions of it; returns until when all is in hand."""
+        frontier = mono
+        for name, source in self._sources.items():
+            held = self._held.setdefault(name, [])
+            if not _read_on(source, held, mono):
+                frontier = min(frontier, max(seen.mono for seen in held))
+        return frontier
+
+    def _ready(self, frontier: float) -> list[Observation]:
+        """What is dated up to the frontier, in order; the rest is held back."""
+        limit = (round(frontier * 1e6), 2)
+        ready: list[Observation] = []
+        for name, held in list(self._held.items()):
+            ready += [seen for seen in held if seen.key <= limit]
+            self._held[name] = [seen for seen in held if seen.key > limit]
+            if not self._held[name] and name not in self._sources:
+                del self._held[name]
+        return sorted(ready, key=lambda seen: seen.key)
+
+
+def _read_on(source: Source, held: list[Observation], mono: float) -> bool:
+    """Adds what is new to `held`; whether that is all there is."""
+    for _ in range(_ROUNDS):
+        if len(held) >= _MOST_HELD:
+            return False
+        new = source.read(mono)
+        if not new:
+            return True
+        held += new
+    return False
+
+
+def _entries(folder: Path) -> list[os.DirEntry[str]]:
+    """Entries of a real folder, at most MOST_ENTRIES; none when it is missing, a link, or not to be read."""
+    try:
+        if not stat.S_ISDIR(os.lstat(folder).st_mode):
+            return []
+        with os.scandir(folder) as entries:
+            return [entry for entry, _ in zip(entries, range(MOST_ENTRIES), strict=False)]
+    except OSError:
+        return []
+
+
+def _mode(entry: os.DirEntry[str]) -> int:
+    try:
+        return entry.stat(follow_symlinks=False).st_mode
+    except OSError:
+        return 0

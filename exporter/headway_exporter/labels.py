@@ -1,0 +1,98 @@
+"""The closed sets of label values. A label that is not here is bounded by what the pod has: its ranks."""
+
+from __future__ import annotations
+
+from typing import Final
+
+LAYERS: Final = ("in_process", "launcher", "orchestrator")
+"""Who recovered, from the innermost to the outermost."""
+
+STATES: Final = (
+    "productive",
+    "replay",
+    "checkpoint_save",
+    "checkpoint_load",
+    "data_wait",
+    "eval",
+    "init",
+    "detect",
+    "restart",
+    "down",
+    "standby",
+    "other",
+)
+"""What a rank's time is spent on; see the ledger."""
+
+CAUSES: Final = (
+    "app_exception",
+    "numeric_nan",
+    "cuda_oom",
+    "host_oom",
+    "illegal_access",
+    "hang_soft",
+    "hang_hard",
+    "heartbeat_timeout",
+    "collective_timeout",
+    "process_killed",
+    "process_exited",
+    "monitor_failure",
+    "gpu_memory",
+    "gpu_fell_off_bus",
+    "gpu_driver",
+    "nvlink",
+    "pcie",
+    "nic",
+    "storage_io",
+    "checkpoint_write",
+    "checkpoint_corrupt",
+    "node_lost",
+    "preempted",
+    "config_error",
+    "peer_failure",
+    "unknown",
+)
+"""Why a restart was needed. `unknown` is an honest answer."""
+
+SOURCES: Final = ("trainer", "launcher")
+
+PHASES: Final = (
+    "init",
+    "rendezvous",
+    "checkpoint_load",
+    "checkpoint_save",
+    "data_wait",
+    "eval",
+    "step",
+    "other",
+)
+"""Phases of `headway_phase_gap_max_seconds`; a user's own names count as `other`."""
+
+OUTCOMES: Final = ("committed", "failed", "aborted")
+
+DROP_REASONS: Final = (
+    "torn",
+    "too_long",
+    "version",
+    "malformed",
+    "unknown_kind",
+    "gap",
+    "overwritten",
+    "torn_step",
+    "bad_ring",
+    "unreadable",
+    "other_run",
+    "limit",
+    "future",
+    "writer",
+)
+"""Why something of the journals is not in the numbers.
+
+`gap`: events that the journal itself lost; `overwritten`, `torn_step`: step records; `bad_ring`, `unreadable`: whole files;
+`other_run`: journals of another run in the same folder; `limit`: beyond what the sidecar is willing to track; `future`: a time
+that has not come yet; `writer`: what the trainer could not record
+(its events leave a `gap` as well, once it can write again: do not add the two).
+"""
+
+CLOCK_ANOMALIES: Final = ("wall_stepped", "mono_backwards", "negative_duration")
+
+COLLECTORS: Final = ("run", "steps", "ledger", "checkpoints", "restarts", "sources")

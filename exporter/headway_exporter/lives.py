@@ -1,0 +1,139 @@
+"""Which trainer processes live: by the kernel's word where it is to be had, else by their silence.
+
+A process holds a lock on one byte of its slot's lock file; a thread a life waits for it. That the lock is free means death
+only if nothing of the life is written afterwards: else the lock is not to be relied on (the process may have lost it), and
+silence decides.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal
+
+from headway import clock
+from headway.lifelock import lock_name, wait_until_released
+from headway_exporter.observations import DeathSeen, EventSeen, StepSeen
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from headway_exporter.observations import Observation
+
+MOST_LIVES: Final = 4
+"""Lives of a slot that are remembered: its newest, and those that may still be dying."""
+MOST_WAITERS: Final = 256
+AT_ONCE_SECONDS: Final = 0.02
+"""A lock that is granted so fast was free before we came."""
+AFTERWARDS_SECONDS: Final = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """A lock that became free, as the thread that waited for it tells; `mono` None: the lock cannot be waited for."""
+
+    slot: int
+    life: int
+    mono: float | None = None
+    at_once: bool = False
+
+
+@dataclass(slots=True)
+class _Life:
+    number: int
+    last_trace: float
+    locked: bool = False
+    """The kernel will tell of its death."""
+    dead: bool = False
+    died: float = 0.0
+
+
+class Lives:
+    """Watches the lives of all slots; calls `wake`, from another thread, when a lock became free."""
+
+    def __init__(self, folder: Path, silence_seconds: float, wake: Callable[[], None]) -> None:
+        self._folder = folder
+        self._silence_seconds = silence_seconds
+        self._wake = wake
+        self._queue: queue.SimpleQueue[Released] = queue.SimpleQueue()
+        self._slots: dict[int, list[_Life]] = {}
+        self._waiting = 0
+
+    def note(self, seen: Observation) -> Iterator[DeathSeen]:
+        """Takes an observation in time order; yields the deaths that it shows."""
+        if isinstance(seen, DeathSeen) or seen.slot is None:
+            return
+        number = seen.life if isinstance(seen, StepSeen) else seen.event.life
+        lives = self._slots.setdefault(seen.slot, [])
+        life = next((known for known in lives if known.number == number), None)
+        if life is None:
+            for former in lives:
+                if not former.dead:
+                    yield self._die(seen.slot, former, former.last_trace, "replaced")
+            life = _Life(number, seen.mono)
+            lives.append(life)
+            del lives[:-MOST_LIVES]
+        if isinstance(seen, EventSeen) and seen.event.kind == "process_started":
+            life.locked = bool(seen.event.fields.get("life_lock")) and self._wait(seen.slot, number)
+        if life.dead and seen.mono > life.died + AFTERWARDS_SECONDS and life is lives[-1]:
+            life.dead = life.locked = False
+        life.last_trace = max(life.last_trace, seen.mono)
+
+    def released(self) -> list[Released]:
+        """Locks that became free since the last call; to be judged once everything written until now was read."""
+        found = []
+        while not self._queue.empty():
+            found.append(self._queue.get())
+        self._waiting -= len(found)
+        return found
+
+    def judge(self, released: list[Released]) -> list[DeathSeen]:
+        """The deaths among them, now that all that those lives wrote before is noted."""
+        deaths = []
+        for item in released:
+            life = next((known for known in self._slots.get(item.slot, ()) if known.number == item.life), None)
+            if life is None or life.dead:
+                continue
+            if item.mono is None or life.last_trace > item.mono + AFTERWARDS_SECONDS:
+                life.locked = False
+            elif item.at_once:
+                deaths.append(self._die(item.slot, life, life.last_trace, "found"))
+            else:
+                deaths.append(self._die(item.slot, life, item.mono, "lock"))
+        return deaths
+
+    def silent(self, now: float) -> list[DeathSeen]:
+        """Lives without a lock that have written nothing for too long."""
+        newest = [(slot, lives[-1]) for slot, lives in self._slots.items() if lives]
+        return [
+            self._die(slot, life, now, "silence")
+            for slot, life in newest
+            if not life.dead and not life.locked and now - life.last_trace > self._silence_seconds
+        ]
+
+    @staticmethod
+    def _die(slot: int, life: _Life, mono: float, by: Literal["lock", "found", "replaced", "silence"]) -> DeathSeen:
+        life.dead, life.died = True, mono
+        return DeathSeen(slot, life.number, mono, by)
+
+    def _wait(self, slot: int, life: int) -> bool:
+        """Starts to wait for the life's lock; False when too many threads wait already."""
+        if self._waiting >= MOST_WAITERS:
+            return False
+        self._waiting += 1
+        thread = threading.Thread(target=self._waiter, args=(slot, life), name=f"headway-life-{slot}", daemon=True)
+        thread.start()
+        return True
+
+    def _waiter(self, slot: int, life: int) -> None:
+        began = clock.monotonic()
+        try:
+            wait_until_released(self._folder / lock_name(slot), life)
+        except (OSError, OverflowError, ValueError):
+            self._queue.put(Released(slot, life))
+        else:
+            mono = clock.monotonic()
+            self._queue.put(Released(slot, life, mono, mono - began < AT_ONCE_SECONDS))
+        self._wake()

@@ -1,0 +1,382 @@
+"""Everything the sidecar knows about its pod: the fold of all observations into ledger, recoveries, checkpoints and the rest.
+
+A pure fold. `Pod` only decides who is to hear of an observation; what it means is the business of the parts. Bounded in memory whatever
+the journals hold: slots, lives, saves and recoveries are all capped.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter, deque
+from typing import TYPE_CHECKING, Any, Final
+
+from headway.events import Event
+from headway_exporter import evidence as signs
+from headway_exporter.checkpoints import Checkpoints
+from headway_exporter.ledger import Ledger
+from headway_exporter.observations import NANOSECONDS, DeathSeen, EventSeen, StepSeen
+from headway_exporter.recoveries import Recoveries
+from headway_exporter.runinfo import RunInfo
+from headway_exporter.slots import TERMINATION_SIGNALS, Slot
+from headway_exporter.steps import Steps
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from headway_exporter.causes import Evidence
+    from headway_exporter.observations import Observation
+
+_log = logging.getLogger("headway.exporter")
+
+MOST_SLOTS: Final = 64
+WALL_STEP_SECONDS: Final = 1.0
+_PRIORITY: Final = (
+    "restart",
+    "detect",
+    "init",
+    "checkpoint_load",
+    "checkpoint_save",
+    "eval",
+    "data_wait",
+    "other",
+    "replay",
+    "productive",
+    "standby",
+)
+"""The pod does what its most disturbed rank does."""
+
+
+class Pod:
+    """The state of one pod of one run."""
+
+    def __init__(self, run: str, pod_index: str) -> None:
+        self.run = run
+        self.pod_index = pod_index
+        self.info = RunInfo()
+        self.slots: dict[int, Slot] = {}
+        self.ledger = Ledger()
+        self.recoveries = Recoveries()
+        self.checkpoints = Checkpoints()
+        self.steps = Steps()
+        self.dropped: Counter[str] = Counter()
+        self.clock_anomalies: Counter[str] = Counter()
+        self.source_wall: dict[str, float] = {}
+        self.mark = 0
+        self.state: str | None = None
+        self.state_since_wall: float | None = None
+        self.now = 0.0
+        """Up to when the fold is complete, CLOCK_MONOTONIC seconds."""
+        self._offset = 0.0
+        self._event_offset: float | None = None
+        self._incarnation: str | None = None
+        self._former_incarnations: deque[str] = deque(maxlen=64)
+        self._generation = (0, 0)
+        self._launchers = 0
+        self._launcher_gone = False
+        self._gone_since = 0.0
+        self._last_trace = 0.0
+        self._oom_kills: int | None = None
+
+    # Time.
+
+    def set_clock(self, mono: float, wall: float) -> None:
+        """The two clocks at one moment, before the observations up to it are folded."""
+        self._offset = wall - mono
+
+    def advance(self, mono: float) -> None:
+        """All observations up to `mono` are folded."""
+        self.now = max(self.now, mono)
+
+    @property
+    def now_ns(self) -> int:
+        """`now` in nanoseconds."""
+        return round(self.now * NANOSECONDS)
+
+    def wall_of(self, mono: float) -> float:
+        """Seconds since 1970 of a moment on the monotonic clock."""
+        return mono + self._offset
+
+    # What the parts say together.
+
+    @property
+    def finished(self) -> bool:
+        """Every local rank that trained has completed the run."""
+        slots = self.slots.values()
+        return any(slot.finished for slot in slots) and not any(books.running for books in self.ledger.slots.values())
+
+    @property
+    def alive(self) -> list[Slot]:
+        """Slots whose process lives."""
+        return [slot for slot in self.slots.values() if slot.alive]
+
+    @property
+    def writer_up(self) -> bool | None:
+        """Whether the checkpoint writers of all local ranks live; None before one was needed."""
+        known = [slot.writer_up for slot in self.slots.values() if slot.writer_up is not None]
+        return all(known) if known else None
+
+    # The fold.
+
+    def fold(self, observations: Iterable[Observation]) -> None:
+        """Takes observations in time order; small disorder is tolerated."""
+        for seen in observations:
+            try:
+                self._take(seen)
+            except Exception:  # noqa: BLE001, PERF203 - whatever a journal holds, the rest of it counts
+                self.dropped["malformed"] += 1
+                _log.exception("an observation could not be folded: %.300r", seen)
+
+    def _take(self, seen: Observation) -> None:
+        if isinstance(seen, StepSeen):
+            self._step(seen)
+        elif isinstance(seen, DeathSeen):
+            self._death(seen)
+        else:
+            self._event(seen)
+        mono = seen.mono
+        self._last_trace = max(self._last_trace, mono)
+        if self.state != "productive" or not isinstance(seen, StepSeen):  # a step in the loop changes nothing
+            self._note_state(mono)
+
+    def _slot(self, number: int) -> Slot | None:
+        """The slot, made when new; None beyond the bound."""
+        slot = self.slots.get(number)
+        if slot is None and len(self.slots) < MOST_SLOTS:
+            slot = self.slots[number] = Slot(number)
+        if slot is None:
+            self.dropped["limit"] += 1
+        return slot
+
+    def _step(self, seen: StepSeen) -> None:
+        slot = self._slot(seen.slot)
+        if slot is None:
+            return
+        record = seen.record
+        begin, end = record.start_ns / NANOSECONDS, record.end_ns / NANOSECONDS
+        current = self._is_current(slot, seen.life, begin)
+        self.ledger.slot(slot.number).step(record)
+        self.steps.fold(slot.number, record, leads=slot.number == min(self.slots))
+        self.source_wall["trainer"] = self.wall_of(end)
+        above, self.mark = record.step > self.mark, max(self.mark, record.step)
+        if not current:
+            return
+        slot.signs(end)
+        slot.complete(record.step, end)
+        was_open = self.recoveries.open
+        self.recoveries.step(slot, begin, end, record.step, above_mark=above)
+        if was_open is not None and was_open.closed is not None:
+            self.checkpoints.resumed()
+        self.checkpoints.first_step()
+
+    def _death(self, seen: DeathSeen) -> None:
+        slot = self.slots.get(seen.slot)
+        if slot is None or slot.life != seen.life or not slot.alive:
+            return
+        found = signs.from_death(slot, seen, self.wall_of(seen.mono))
+        if not slot.reserve:
+            self._fail(found)
+        slot.die(seen.mono)
+
+    def _event(self, seen: EventSeen) -> None:
+        event = seen.event
+        self._check_clock(event)
+        self.source_wall["launcher" if seen.slot is None else "trainer"] = event.wall
+        if seen.slot is None:
+            self._launcher_event(event)
+            return
+        slot = self._slot(seen.slot)
+        if slot is None:
+            return
+        if event.kind == "process_started":
+            self._started(slot, event)
+        elif self._is_current(slot, event.life, event.mono, event.wall) or event.kind == "checkpoint":
+            self._slot_event(slot, event)
+
+    def _slot_event(self, slot: Slot, event: Event) -> None:
+        books, at, fields = self.ledger.slot(slot.number), _ns(event.mono), event.fields
+        if slot.life == event.life:
+            slot.signs(event.mono)
+        step = fields.get("step")
+        if event.kind == "train_entered":
+            self._entered(slot, event)
+        elif event.kind == "phase":
+            if "name" in fields and fields.get("edge") in ("begin", "end"):
+                books.phase(at, fields["name"], begins=fields["edge"] == "begin")
+        elif event.kind == "checkpoint":
+            self._checkpoint(slot, event)
+        elif event.kind == "queue":
+            slot.queue(fields)
+        elif event.kind in ("fault_caught", "interruption"):
+            if event.incarnation not in self._former_incarnations:
+                self._fail(signs.from_slot(slot, event))
+        elif event.kind == "ranks_reassigned" and fields.get("mode") == "inactive":
+            slot.reserve = True
+            books.standby(at)
+        elif event.kind == "signal" and fields.get("signal") in TERMINATION_SIGNALS:
+            slot.terminated = event.mono
+        elif event.kind == "operator_rollback" and step is not None:
+            books.rolled_back(step)
+            self.mark = self.ledger.mark
+            self.steps.came_back(step)
+        elif event.kind == "sample":
+            self._sample(slot, event)
+        elif event.kind == "train_finished":
+            slot.finished = True
+            books.finished(at)
+        elif event.kind == "process_exited":
+            slot.left_in_order = True
+            self._writer_dropped(slot, fields)
+            self.info.phase_gaps_seen(fields.get("phase_gaps", {}))
+
+    def _launcher_event(self, event: Event) -> None:
+        if event.kind == "launcher_started":
+            self._launchers += 1
+            self._launcher_gone = False
+            self._gone_since = self._last_trace
+            return
+        if event.kind == "launcher_exited":
+            self._launcher_gone = True
+        if event.kind == "worker_group_failed":
+            self.info.group_failed(event.fields)
+        stop = signs.launcher_stop(event)
+        if stop is not None:
+            self.recoveries.stop(stop)
+            return
+        named = event.fields.get("local_rank")
+        self._fail(signs.from_launcher(None if named is None else self._slot(named), event))
+
+    # Lives.
+
+    def _is_current(self, slot: Slot, life: int, mono: float, wall: float | None = None) -> bool:
+        """Whether the slot's present life speaks; a life whose start was not seen (rotated away) starts now."""
+        if life != slot.life and life not in slot.former_lives:
+            self._started(slot, Event("process_started", 0, self.wall_of(mono) if wall is None else wall, mono, life))
+        return life == slot.life
+
+    def _started(self, slot: Slot, event: Event) -> None:
+        if event.life == slot.life or event.life in slot.former_lives:
+            return
+        generation = self._note_generation(event)
+        at, books = _ns(event.mono), self.ledger.slot(slot.number)
+        again = slot.life is not None and generation > slot.generation
+        if slot.life is not None and not slot.finished:
+            if self.recoveries.last_opened < max(slot.started, slot.entered or 0.0):
+                self._unexplained(slot, event, again)
+            self.recoveries.restart(event.mono, "orchestrator" if again else "launcher")
+        books.process_started(at, run_mark=self.mark, gone_since=_ns(self._gone_since) if again else None)
+        slot.start(event, generation)
+        self.info.process_started(event)
+        self.recoveries.world_size = self.info.world_size
+        self.recoveries.claims_orphans = (self.info.pods_expected or 1) <= 1 or self.pod_index == "0"
+        self.checkpoints.configured_interval = self.info.settings.get("checkpoint_interval_steps")
+        self.steps.forget(slot.number)
+
+    def _note_generation(self, event: Event) -> tuple[int, int]:
+        """Attempt and launchers at this start; the first of a new generation dates the end of the one before."""
+        attempt = max(self._generation[0], event.fields.get("attempt", 0))
+        generation = (attempt, self._launchers)
+        if generation > self._generation:
+            if self._launchers == self._generation[1]:
+                self._gone_since = self._last_trace
+            self._generation = generation
+            self._oom_kills = None  # a new container counts from 0
+        return generation
+
+    def _unexplained(self, slot: Slot, event: Event, again: bool) -> None:
+        """Nothing told of the end of the life before."""
+        if again:
+            sign = signs.unexplained("vanished", self._gone_since, event.wall, slot.number, "the pod was started again")
+            self._recover(sign)  # not a failure for the ledger: each slot learns by its own start how long it was down
+        else:
+            self._fail(
+                signs.unexplained(
+                    "replaced", event.mono, event.wall, slot.number, f"rank {slot.rank} was started again"
+                )
+            )
+
+    def _entered(self, slot: Slot, event: Event) -> None:
+        again = slot.entered is not None
+        new = event.incarnation is not None and event.incarnation != self._incarnation
+        if again and new and self.recoveries.open is None:
+            text = f"rank {slot.rank} entered training again"
+            self._fail(signs.unexplained("interrupted", event.mono, event.wall, slot.number, text))
+        if again:
+            self.recoveries.restart(event.mono, "in_process")
+        if event.incarnation is not None and new:
+            if self._incarnation is not None:
+                self._former_incarnations.append(self._incarnation)
+            self._incarnation = event.incarnation
+        slot.enter(event)
+        self.ledger.slot(slot.number).train_entered(_ns(event.mono), active=not slot.reserve)
+        self.info.world_size = event.fields.get("world_size", self.info.world_size)
+        self.recoveries.world_size = self.info.world_size
+
+    # The rest.
+
+    def _fail(self, evidence: Evidence | None) -> None:
+        if evidence is None or self.finished:
+            return
+        self._recover(evidence)
+        self.ledger.failed(_ns(evidence.at))
+
+    def _recover(self, evidence: Evidence) -> None:
+        markers = tuple(
+            signs.marker(slot) for slot in self.slots.values() if slot.life is not None and not slot.reserve
+        )
+        self.recoveries.fail(evidence, tip=self.ledger.tip or 0, mark=self.mark, markers=markers)
+
+    def _checkpoint(self, slot: Slot, event: Event) -> None:
+        completed = self.steps.completed
+        wall = None if completed is None else self.wall_of(completed)
+        if self.checkpoints.fold(slot.number, event, last_step=self.steps.step, last_step_wall=wall):
+            self.recoveries.commit()
+        if event.fields.get("seconds", 0) < 0:
+            self.clock_anomalies["negative_duration"] += 1
+        step, stage = event.fields.get("step"), event.fields.get("stage")
+        if step is None or event.life != slot.life:
+            return
+        if stage == "loaded":
+            self.ledger.slot(slot.number).loaded(step)
+            self.mark = max(self.mark, step)
+            self.recoveries.load(step)
+            self.steps.came_back(step)
+        elif stage == "rejected":
+            self.recoveries.reject(step)
+
+    def _sample(self, slot: Slot, event: Event) -> None:
+        slot.sample(event)
+        self._writer_dropped(slot, event.fields)
+        self.info.phase_gaps_seen(event.fields.get("phase_gaps", {}))
+        kills = event.fields.get("oom_kills")
+        if kills is not None:
+            if self._oom_kills is not None and kills > self._oom_kills:
+                self.recoveries.oom_rose = event.mono
+            self._oom_kills = kills
+
+    def _writer_dropped(self, slot: Slot, fields: Any) -> None:
+        count = min(fields.get("dropped", 0), 1 << 50)
+        self.dropped["writer"] += max(0, count - slot.dropped)
+        slot.dropped = max(slot.dropped, count)
+
+    def _check_clock(self, event: Event) -> None:
+        offset = event.wall - event.mono
+        if self._event_offset is not None and abs(offset - self._event_offset) > WALL_STEP_SECONDS:
+            self.clock_anomalies["wall_stepped"] += 1
+        self._event_offset = offset
+
+    def _note_state(self, mono: float) -> None:
+        state = self._current_state()
+        if state != self.state:
+            self.state, self.state_since_wall = state, self.wall_of(mono)
+
+    def _current_state(self) -> str | None:
+        if self.finished:
+            return "finished"
+        states = {books.state for books in self.ledger.slots.values()}
+        if states & {"restart"} and self._launcher_gone and not self.alive:
+            return "down"
+        return next((state for state in _PRIORITY if state in states), None)
+
+
+def _ns(mono: float) -> int:
+    return max(0, round(mono * NANOSECONDS))

@@ -1,0 +1,76 @@
+"""What the trainer says about itself when it starts, and the limits that are in force."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from headway_exporter.labels import PHASES
+from headway_exporter.slots import number
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from headway.events import Event
+
+_TEXT_LIMIT: Final = 128
+_SETTINGS: Final = (
+    "total_steps",
+    "checkpoint_interval_steps",
+    "heartbeat_initial_seconds",
+    "heartbeat_rank_seconds",
+)
+
+
+class RunInfo:
+    """The newest word on each; texts are cut, unknown names left out."""
+
+    def __init__(self) -> None:
+        self.started_wall: float | None = None
+        self.node = ""
+        self.backend = ""
+        self.torch_version = ""
+        self.nvrx_version = ""
+        self.pods_expected: int | None = None
+        self.world_size: int | None = None
+        self.settings: dict[str, float] = {}
+        self.budget_limit: dict[str, int] = {}
+        self.budget_remaining: dict[str, int] = {}
+        self.phase_gaps: dict[str, float] = {}
+
+    def process_started(self, event: Event) -> None:
+        """Takes what a `process_started` event tells."""
+        fields = event.fields
+        if self.started_wall is None:
+            self.started_wall = event.wall
+        self.node = _text(fields.get("node"), self.node)
+        self.backend = _text(fields.get("backend"), self.backend)
+        versions = fields.get("versions", {})
+        self.torch_version = _text(versions.get("torch"), self.torch_version)
+        self.nvrx_version = _text(versions.get("nvrx"), self.nvrx_version)
+        self.pods_expected = fields.get("pods_expected", self.pods_expected)
+        self.world_size = fields.get("world_size", self.world_size)
+        found = {name: number(fields.get("settings", {}).get(name)) for name in _SETTINGS}
+        self.settings |= {name: value for name, value in found.items() if value is not None}
+        limit = fields.get("restart_budget")
+        if limit is not None:
+            self.budget_limit["launcher"] = limit
+            self.budget_remaining["launcher"] = max(0, limit - fields.get("cycle", 0))
+
+    def group_failed(self, fields: Mapping[str, Any]) -> None:
+        """The launcher told its budget; the restart it announces is taken off."""
+        if "restarts_limit" in fields:
+            self.budget_limit["launcher"] = fields["restarts_limit"]
+        if "restarts_left" in fields:
+            self.budget_remaining["launcher"] = max(0, fields["restarts_left"] - 1)
+
+    def phase_gaps_seen(self, gaps: Mapping[str, Any]) -> None:
+        """Longest silences between heartbeats by phase."""
+        for name, value in gaps.items():
+            seconds = number(value)
+            phase = name if name in PHASES else "other"
+            if seconds is not None and seconds >= 0:
+                self.phase_gaps[phase] = max(self.phase_gaps.get(phase, 0.0), seconds)
+
+
+def _text(value: object, otherwise: str) -> str:
+    return value[:_TEXT_LIMIT] if isinstance(value, str) else otherwise

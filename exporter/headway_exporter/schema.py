@@ -1,0 +1,352 @@
+"""The metric catalogue: the only place that knows a metric's name, type, labels and meaning.
+
+The exporter takes every family it serves from here; rules, dashboards and the README's table are checked against it. A label is
+either a closed set of `labels`, or bounded by what the pod has (its ranks). A metric that may be missing from a scrape says when:
+a dead or unknown source is shown by absence or by 0, never by its last good value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Final, Literal
+
+from headway_exporter.labels import (
+    CAUSES,
+    CLOCK_ANOMALIES,
+    COLLECTORS,
+    DROP_REASONS,
+    LAYERS,
+    OUTCOMES,
+    PHASES,
+    SOURCES,
+    STATES,
+)
+
+Type = Literal["gauge", "counter", "histogram"]
+Labels = Mapping[str, "tuple[str, ...] | None"]
+
+COMMON_LABELS: Final = ("run", "pod_index")
+"""On every series, in this order, before the metric's own labels."""
+
+STEP_BUCKETS: Final = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 180.0)
+IO_BUCKETS: Final = (0.01, 0.05, 0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 180.0, 600.0)
+RECOVERY_BUCKETS: Final = (1.0, 2.5, 5.0, 10.0, 20.0, 40.0, 60.0, 120.0, 300.0, 600.0, 1200.0, 3600.0)
+ROLLBACK_BUCKETS: Final = (0.0, 1.0, 5.0, 10.0, 25.0, 50.0, 100.0, 250.0, 500.0, 1000.0, 5000.0)
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One family of series."""
+
+    name: str
+    type: Type
+    help: str
+    labels: Labels = field(default_factory=dict)
+    """Own labels: name to the closed set of values, or None when the pod bounds it."""
+    absent: str = ""
+    """When a scrape lacks it; empty: every scrape has it, from the first on."""
+    buckets: tuple[float, ...] = ()
+    """Upper bounds of a histogram, without +Inf."""
+
+    @property
+    def unit(self) -> str:
+        """Base unit by the name's suffix, empty for a plain number."""
+        stem = self.name.removesuffix("_total")
+        return next((unit for unit in ("seconds", "bytes", "ratio", "steps") if stem.endswith(f"_{unit}")), "")
+
+
+_LAYER: Final[Labels] = {"layer": LAYERS}
+_NO_TRAINER: Final = "before the first trainer process"
+_NO_STEP: Final = "before the first step"
+_NO_COMMIT: Final = "before the first durable checkpoint"
+_NO_SAVE: Final = "before the first save was written"
+
+_CATALOGUE: Final = (
+    # The run.
+    Metric(
+        "headway_build_info", "gauge", "Version of the sidecar; always 1.", {"version": None, "python_version": None}
+    ),
+    Metric(
+        "headway_run_info",
+        "gauge",
+        "What the trainer runs on; always 1.",
+        {"job_name": None, "nvrx_version": None, "torch_version": None, "backend": None, "node": None},
+        absent=_NO_TRAINER,
+    ),
+    Metric(
+        "headway_run_start_timestamp_seconds",
+        "gauge",
+        "When the first trainer process was seen to start.",
+        absent=_NO_TRAINER,
+    ),
+    Metric("headway_pods_expected", "gauge", "Pods that the run should have.", absent="the trainer does not say"),
+    Metric(
+        "headway_rank_info",
+        "gauge",
+        "A local rank and the GPU it uses; always 1. Join GPUs to ranks by UUID.",
+        {"rank": None, "slot": None, "gpu": None, "UUID": None},
+        absent=_NO_TRAINER,
+    ),
+    Metric("headway_ranks", "gauge", "Local ranks whose process is alive."),
+    Metric("headway_world_size", "gauge", "Ranks in the whole group.", absent=_NO_TRAINER),
+    # Steps.
+    Metric("headway_step", "gauge", "Last completed step that the current weights contain.", absent=_NO_STEP),
+    Metric("headway_high_water_step", "gauge", "Highest step ever completed.", absent=_NO_STEP),
+    Metric("headway_last_step_timestamp_seconds", "gauge", "When the last step completed.", absent=_NO_STEP),
+    Metric(
+        "headway_steps_total",
+        "counter",
+        "Steps completed: productive the first time, replay when repeated after a rollback.",
+        {"kind": ("productive", "replay")},
+    ),
+    Metric(
+        "headway_steps_lost_total", "counter", "Completed steps whose result was lost by returning to an earlier step."
+    ),
+    Metric(
+        "headway_tokens_total", "counter", "Tokens of all completed steps of the local ranks, repeated ones included."
+    ),
+    Metric("headway_loss", "gauge", "Loss of the last step that reported one.", absent="no step reported a loss"),
+    Metric(
+        "headway_step_duration_baseline_seconds",
+        "gauge",
+        "Median duration of the last 200 steps.",
+        absent="before the fifth step",
+    ),
+    Metric(
+        "headway_slowest_rank_ratio",
+        "gauge",
+        "Median step duration of the slowest local rank over that of the median local rank.",
+        absent=_NO_STEP,
+    ),
+    Metric(
+        "headway_step_duration_seconds",
+        "histogram",
+        "Duration of a step on the pod's first rank.",
+        buckets=STEP_BUCKETS,
+    ),
+    # The ledger.
+    Metric(
+        "headway_rank_seconds_total", "counter", "Time of the local ranks by what it was spent on.", {"state": STATES}
+    ),
+    Metric(
+        "headway_rank_elapsed_seconds_total",
+        "counter",
+        "Time of the local ranks from first start to the end of training.",
+    ),
+    Metric(
+        "headway_lost_rank_seconds_total",
+        "counter",
+        "Time of the local ranks that went into steps that were lost later.",
+    ),
+    Metric(
+        "headway_pending_rank_seconds",
+        "gauge",
+        "Time in intervals that are still open; states and pending add up to elapsed.",
+    ),
+    Metric("headway_unregained_rank_seconds", "gauge", "Productive time of steps that were lost and not regained yet."),
+    Metric(
+        "headway_state",
+        "gauge",
+        "1 for what the pod is doing now, 0 for the rest.",
+        {"state": (*STATES, "finished")},
+    ),
+    Metric("headway_state_since_timestamp_seconds", "gauge", "When that state began.", absent=_NO_TRAINER),
+    # Checkpoints.
+    Metric("headway_checkpoint_requests_total", "counter", "Checkpoints that the trainer asked for."),
+    Metric(
+        "headway_checkpoint_saves_total",
+        "counter",
+        "Checkpoints by how they ended; committed is durable on all ranks.",
+        {"outcome": OUTCOMES},
+    ),
+    Metric(
+        "headway_checkpoint_saves_since_commit", "gauge", "Failed or aborted checkpoints since the last durable one."
+    ),
+    Metric("headway_checkpoint_durable_step", "gauge", "Step of the newest durable checkpoint.", absent=_NO_COMMIT),
+    Metric(
+        "headway_checkpoint_durable_timestamp_seconds",
+        "gauge",
+        "When that checkpoint became durable.",
+        absent=_NO_COMMIT,
+    ),
+    Metric(
+        "headway_checkpoint_content_timestamp_seconds",
+        "gauge",
+        "When the step in that checkpoint completed.",
+        absent=_NO_COMMIT,
+    ),
+    Metric(
+        "headway_checkpoint_interval_steps",
+        "gauge",
+        "Steps between checkpoints, as configured, else as observed.",
+        absent="not configured and fewer than two requests",
+    ),
+    Metric(
+        "headway_checkpoint_interval_seconds",
+        "gauge",
+        "Time between the last two requests.",
+        absent="fewer than two requests",
+    ),
+    Metric(
+        "headway_checkpoint_last_write_seconds",
+        "gauge",
+        "Write time of the last save, slowest local rank.",
+        absent=_NO_SAVE,
+    ),
+    Metric("headway_checkpoint_bytes", "gauge", "Size of this pod's shards in the last save.", absent=_NO_SAVE),
+    Metric(
+        "headway_checkpoint_blocking_seconds",
+        "histogram",
+        "Time that a save held up training, slowest local rank.",
+        buckets=IO_BUCKETS,
+    ),
+    Metric(
+        "headway_checkpoint_write_seconds",
+        "histogram",
+        "Time that a save took to write, slowest local rank.",
+        buckets=IO_BUCKETS,
+    ),
+    Metric(
+        "headway_checkpoint_load_seconds", "histogram", "Time that a load took, slowest local rank.", buckets=IO_BUCKETS
+    ),
+    # The asynchronous queue.
+    Metric(
+        "headway_async_queue_depth",
+        "gauge",
+        "Saves accepted and not finished, fullest queue of the local ranks; 0 when no trainer lives.",
+    ),
+    Metric(
+        "headway_async_queue_oldest_timestamp_seconds",
+        "gauge",
+        "When the oldest of them was accepted.",
+        absent="the queue is empty",
+    ),
+    Metric(
+        "headway_async_writer_up",
+        "gauge",
+        "1 when the checkpoint writers of all local ranks live, 0 when one is gone.",
+        absent="before a writer was needed",
+    ),
+    Metric(
+        "headway_async_writer_memory_bytes",
+        "gauge",
+        "Resident memory of the checkpoint writers.",
+        absent="no writer lives, or none was sampled yet",
+    ),
+    # Restarts and recoveries.
+    Metric("headway_restarts_total", "counter", "Restarts by who made them.", _LAYER),
+    Metric(
+        "headway_restart_causes_total",
+        "counter",
+        "Restarts by cause, counted on the pod where the failure began, once it is decided.",
+        {"layer": LAYERS, "cause": CAUSES},
+    ),
+    Metric(
+        "headway_rank_failures_total",
+        "counter",
+        "Failures that began on this local rank.",
+        {"rank": None},
+        absent=_NO_TRAINER,
+    ),
+    Metric(
+        "headway_restart_budget_limit",
+        "gauge",
+        "Restarts that the layer may make.",
+        _LAYER,
+        absent="per layer: nothing tells its budget",
+    ),
+    Metric(
+        "headway_restart_budget_remaining",
+        "gauge",
+        "Restarts that the layer has left.",
+        _LAYER,
+        absent="per layer: nothing tells its budget",
+    ),
+    Metric(
+        "headway_restarts_without_progress", "gauge", "Restarts since the last step that was never completed before."
+    ),
+    Metric(
+        "headway_same_checkpoint_loads",
+        "gauge",
+        "Times in a row that the same checkpoint was loaded after a failure; from scratch is a checkpoint too.",
+    ),
+    Metric(
+        "headway_recovery_seconds",
+        "histogram",
+        "From the first evidence of a failure to the first step after it, or to the highest step before it.",
+        {"to": ("first_step", "high_water")},
+        buckets=RECOVERY_BUCKETS,
+    ),
+    Metric(
+        "headway_recoveries_total",
+        "counter",
+        "Failures after which training made a step again, by the outermost layer.",
+        _LAYER,
+    ),
+    Metric("headway_rollback_steps", "histogram", "Steps lost by a recovery.", buckets=ROLLBACK_BUCKETS),
+    Metric(
+        "headway_last_rollback_steps", "gauge", "Steps lost by the last recovery.", absent="before the first recovery"
+    ),
+    Metric(
+        "headway_phase_gap_max_seconds",
+        "gauge",
+        "Longest silence between heartbeats in a phase: what a time-out must exceed.",
+        {"phase": PHASES},
+        absent="per phase: no heartbeat in it yet",
+    ),
+    Metric(
+        "headway_heartbeat_timeout_seconds",
+        "gauge",
+        "Heartbeat time-outs in force.",
+        {"kind": ("initial", "rank")},
+        absent="per kind: the trainer does not say",
+    ),
+    # The sidecar itself.
+    Metric(
+        "headway_source_last_update_timestamp_seconds",
+        "gauge",
+        "When a source last wrote something.",
+        {"source": SOURCES},
+        absent="per source: nothing was written yet",
+    ),
+    Metric(
+        "headway_events_dropped_total",
+        "counter",
+        "Events, steps or files that are not in these numbers.",
+        {"reason": DROP_REASONS},
+    ),
+    Metric(
+        "headway_clock_anomalies_total", "counter", "Times that contradicted each other.", {"reason": CLOCK_ANOMALIES}
+    ),
+    Metric(
+        "headway_collector_duration_seconds",
+        "gauge",
+        "Time that a part of this scrape took.",
+        {"collector": COLLECTORS},
+    ),
+    Metric("headway_collector_success", "gauge", "Whether a part of this scrape worked.", {"collector": COLLECTORS}),
+)
+
+METRICS: Final[Mapping[str, Metric]] = MappingProxyType({metric.name: metric for metric in _CATALOGUE})
+
+
+def markdown_table() -> str:
+    """The catalogue as the README shows it."""
+    rows = [
+        f"| `{metric.name}` | {metric.type} | {_labels(metric)} | {_meaning(metric)} |" for metric in METRICS.values()
+    ]
+    return "\n".join(["| metric | type | labels | meaning |", "|---|---|---|---|", *rows])
+
+
+def _labels(metric: Metric) -> str:
+    return ", ".join(f"`{name}`" for name in metric.labels)
+
+
+def _meaning(metric: Metric) -> str:
+    return f"{metric.help} Absent: {metric.absent}." if metric.absent else metric.help
+
+
+if __name__ == "__main__":
+    print(markdown_table())

@@ -1,0 +1,112 @@
+"""What is known of each process place of the pod: who lives there, where it stands, what its last signs were."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from headway.events import Event
+
+TERMINATION_SIGNALS: Final = (2, 15)
+
+
+@dataclass(slots=True)
+class Slot:
+    """One process place; times are CLOCK_MONOTONIC seconds. None: nobody said so."""
+
+    number: int
+    rank: int | None = None
+    """Global rank in the current incarnation."""
+    initial_rank: int | None = None
+    """Global rank at the start of the process: what NVRx's records use."""
+    life: int | None = None
+    pid: int | None = None
+    alive: bool = False
+    died: float = 0.0
+    left_in_order: bool = False
+    """The life said that it was about to end."""
+    finished: bool = False
+    """The rank completed the run."""
+    started: float = 0.0
+    generation: tuple[int, int] = (0, 0)
+    """Attempt of the orchestrator, and launchers seen before this life: a higher one means that the pod was started again."""
+    entered: float | None = None
+    """When this life last entered the training function."""
+    reserve: bool = False
+    incarnation: str | None = None
+    step: int | None = None
+    step_end: float = 0.0
+    sampled: float | None = None
+    in_collective: bool | None = None
+    terminated: float | None = None
+    """When the life was told to end by a signal."""
+    hard_timeout: float | None = None
+    dropped: int = 0
+    """Events and steps that the life could not record."""
+    gpu_uuid: str = ""
+    depth: int = 0
+    oldest_wall: float | None = None
+    writer_up: bool | None = None
+    writer_bytes: int | None = None
+    former_pids: deque[int] = field(default_factory=lambda: deque(maxlen=16))
+    former_lives: deque[int] = field(default_factory=lambda: deque(maxlen=16))
+
+    def start(self, event: Event, generation: tuple[int, int]) -> None:
+        """A new life."""
+        if self.pid is not None:
+            self.former_pids.append(self.pid)
+        if self.life is not None:
+            self.former_lives.append(self.life)
+        fields = event.fields
+        self.life, self.pid = event.life, fields.get("pid")
+        self.rank = self.initial_rank = fields.get("rank", self.number)
+        self.alive, self.left_in_order, self.finished, self.reserve = True, False, False, False
+        self.started, self.generation, self.dropped = event.mono, generation, 0
+        self.entered = self.sampled = self.in_collective = self.terminated = None
+        self.incarnation = None
+        self.depth, self.oldest_wall, self.writer_up, self.writer_bytes = 0, None, None, None
+        self.gpu_uuid = fields.get("gpu_uuid", self.gpu_uuid)
+        self.hard_timeout = number(fields.get("settings", {}).get("hard_timeout_seconds"))
+
+    def enter(self, event: Event) -> None:
+        """The training function begins, or the rank is put in reserve."""
+        self.entered, self.incarnation = event.mono, event.incarnation
+        self.rank = event.fields.get("rank", self.rank)
+        self.reserve = event.fields.get("mode", "active") == "inactive"
+        self.sampled = self.in_collective = None
+
+    def sample(self, event: Event) -> None:
+        """A sign of life with what the process is doing."""
+        self.sampled, self.in_collective = event.mono, event.fields.get("collective")
+        self.writer_bytes = event.fields.get("writer_rss_bytes")
+
+    def queue(self, fields: Any) -> None:
+        """The checkpoint queue changed."""
+        self.depth = max(0, fields.get("depth", self.depth))
+        self.oldest_wall = fields.get("oldest_wall") if self.depth else None
+        self.writer_up = fields.get("writer_alive", self.writer_up)
+        if self.writer_up is False:
+            self.writer_bytes = None
+
+    def signs(self, at: float) -> None:
+        """The current life wrote something: if that was after its death, it was none."""
+        self.alive = self.alive or at > self.died
+
+    def complete(self, step: int, at: float) -> None:
+        """A step of the current life."""
+        self.step, self.step_end = step, at
+
+    def die(self, at: float) -> None:
+        """The process is gone, and with it its queue and its writer."""
+        self.alive, self.died = False, at
+        self.depth, self.oldest_wall, self.writer_bytes = 0, None, None
+        self.writer_up = None if self.writer_up is None else False
+
+
+def number(value: object) -> float | None:
+    """The value when it is a finite number, else None: journals are not to be trusted."""
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e18:
+        return float(value)
+    return None

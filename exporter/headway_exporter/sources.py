@@ -1,0 +1,120 @@
+"""The files of a journal folder as streams of observations; nothing in them is trusted."""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict
+from typing import TYPE_CHECKING, Final, Protocol
+
+from headway.journal import JournalReader
+from headway.ring import RingFormatError, RingReader
+from headway_exporter.observations import EventSeen, StepSeen
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from headway.events import Event
+    from headway_exporter.observations import Observation
+
+FUTURE_SECONDS: Final = 1.0
+"""A time further ahead than this is none."""
+_LARGEST: Final = 1 << 63
+_LIVES_REMEMBERED: Final = 64
+_BACKWARDS_SECONDS: Final = 0.001
+_RING_LIMIT: Final = 2_048
+_JOURNAL_BYTES: Final = 1 << 18
+
+
+class Source(Protocol):
+    """A file that is followed."""
+
+    def read(self, now: float) -> list[Observation]:
+        """What is new, a bounded portion; empty when the end is reached."""
+
+    def counts(self) -> Counter[str]:
+        """What was dropped so far, by reason."""
+
+    def close(self) -> None:
+        """Lets the file go."""
+
+
+class JournalSource:
+    """The events of a slot, or of the launcher (`slot` None)."""
+
+    def __init__(self, path: Path, slot: int | None) -> None:
+        self._slot = slot
+        self.clock_went_back = 0
+        self._reader = JournalReader(path)
+        self._dropped: Counter[str] = Counter()
+        self._last_mono: OrderedDict[int, float] = OrderedDict()
+
+    def read(self, now: float) -> list[Observation]:
+        """See `Source`."""
+        seen: list[Observation] = []
+        for event in self._reader.poll(_JOURNAL_BYTES):
+            if not _sane(event):
+                self._dropped["malformed"] += 1
+            elif not 0 <= event.mono <= now + FUTURE_SECONDS:
+                self._dropped["future"] += 1
+            else:
+                self._note_order(event)
+                seen.append(EventSeen(self._slot, event))
+        return seen
+
+    def counts(self) -> Counter[str]:
+        """See `Source`."""
+        return self._reader.dropped + self._dropped
+
+    def close(self) -> None:
+        """See `Source`."""
+        self._reader.close()
+
+    def _note_order(self, event: Event) -> None:
+        last = self._last_mono.pop(event.life, event.mono)
+        self.clock_went_back += event.mono < last - _BACKWARDS_SECONDS
+        self._last_mono[event.life] = max(last, event.mono)
+        if len(self._last_mono) > _LIVES_REMEMBERED:
+            self._last_mono.popitem(last=False)
+
+
+class RingSource:
+    """The steps of one life."""
+
+    def __init__(self, path: Path, slot: int, life: int) -> None:
+        """Opens the ring.
+
+        Raises:
+            RingFormatError: it is none, or another life's.
+            OSError: it cannot be opened.
+        """
+        self._slot = slot
+        self._life = life
+        self._future = 0
+        self._reader = RingReader.open(path)
+        if self._reader.life != life:
+            self._reader.close()
+            raise RingFormatError(f"{path} holds another life's steps")
+
+    def read(self, now: float) -> list[Observation]:
+        """See `Source`."""
+        latest = round((now + FUTURE_SECONDS) * 1e9)
+        try:
+            records = self._reader.poll(_RING_LIMIT)
+        except OSError:
+            return []
+        good = [record for record in records if record.start_ns + record.duration_ns <= latest]
+        self._future += len(records) - len(good)
+        return [StepSeen(self._slot, self._life, record) for record in good]
+
+    def counts(self) -> Counter[str]:
+        """See `Source`."""
+        return Counter(overwritten=self._reader.overwritten, torn_step=self._reader.torn, future=self._future)
+
+    def close(self) -> None:
+        """See `Source`."""
+        self._reader.close()
+
+
+def _sane(event: Event) -> bool:
+    """Whether all whole numbers fit the machine's: a longer one cannot be exported."""
+    numbers = (value for value in event.fields.values() if isinstance(value, int))
+    return all(-_LARGEST < value < _LARGEST for value in (event.n, event.life, *numbers))

@@ -1,0 +1,65 @@
+"""Step times and what the steps reported, for display; where their time is accounted is the ledger's business."""
+
+from __future__ import annotations
+
+from collections import deque
+from statistics import median
+from typing import TYPE_CHECKING, Final
+
+from headway_exporter.distribution import Distribution
+from headway_exporter.schema import STEP_BUCKETS
+
+if TYPE_CHECKING:
+    from headway.ring import StepRecord
+
+BASELINE_STEPS: Final = 200
+RECENT_STEPS: Final = 32
+LEAST_STEPS: Final = 5
+_NANOSECONDS: Final = 1_000_000_000
+
+
+class Steps:
+    """Folds step records of all slots of the pod."""
+
+    def __init__(self) -> None:
+        self.durations = Distribution(STEP_BUCKETS)
+        self.tokens = 0
+        self.loss: float | None = None
+        self.step: int | None = None
+        """Last step that the current weights contain."""
+        self.completed: float | None = None
+        """When it completed, CLOCK_MONOTONIC seconds."""
+        self._baseline: deque[float] = deque(maxlen=BASELINE_STEPS)
+        self._recent: dict[int, deque[float]] = {}
+
+    def fold(self, slot: int, record: StepRecord, *, leads: bool) -> None:
+        """One step; `leads`: the slot speaks for the pod, so that a step counts once."""
+        seconds = record.duration_ns / _NANOSECONDS
+        self._recent.setdefault(slot, deque(maxlen=RECENT_STEPS)).append(seconds)
+        self.tokens += max(0, record.tokens or 0)
+        if record.loss is not None:
+            self.loss = record.loss
+        self.step, self.completed = record.step, record.end_ns / _NANOSECONDS
+        if leads:
+            self.durations.observe(seconds)
+            self._baseline.append(seconds)
+
+    def came_back(self, step: int) -> None:
+        """The weights are those of an earlier step now."""
+        self.step = step
+
+    def forget(self, slot: int) -> None:
+        """A new process: its first steps are not compared with the old one's."""
+        self._recent.pop(slot, None)
+
+    @property
+    def baseline_seconds(self) -> float | None:
+        """Median duration of the last steps."""
+        return median(self._baseline) if len(self._baseline) >= LEAST_STEPS else None
+
+    @property
+    def slowest_rank_ratio(self) -> float | None:
+        """Slowest local rank over the median one, by their median step durations."""
+        medians = [median(durations) for durations in self._recent.values()]
+        middle = median(medians) if medians else 0.0
+        return max(medians) / middle if middle > 0 else None

@@ -1,0 +1,104 @@
+"""Hand-made observations, told to a pod in the order of time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+from headway.events import Event
+from headway.ring import StepRecord
+from headway_exporter.observations import DeathSeen, EventSeen, StepSeen
+from headway_exporter.pod import Pod
+
+if TYPE_CHECKING:
+    from headway_exporter.recoveries import Recovery
+
+WALL = 1_700_000_000.0
+"""Wall time of second 0 of a story."""
+
+
+class Story:
+    """Tells a pod what happens; seconds count from the story's beginning. A life is a hundred times its slot, plus its number."""
+
+    def __init__(self, pod_index: str = "0") -> None:
+        self.pod = Pod("story", pod_index)
+        self.pod.set_clock(0.0, WALL)
+        self.lives: dict[int, int] = {}
+        self.incarnations: dict[int, str | None] = {}
+
+    def event(self, slot: int | None, kind: str, at: float, **fields: Any) -> None:
+        """One journal line of the slot's present life, or of the launcher."""
+        life = 1 if slot is None else self.lives[slot]
+        incarnation = None if slot is None else self.incarnations.get(slot)
+        self.pod.fold([EventSeen(slot, Event(kind, 0, WALL + at, at, life, incarnation, fields))])
+        self.pod.advance(at)
+
+    def start(self, at: float, *slots: int, attempt: int = 0, cycle: int = 0, **fields: Any) -> None:
+        """New processes."""
+        for slot in slots:
+            self.lives[slot] = self.lives.get(slot, 100 * slot) + 1
+            self.incarnations[slot] = None
+            pid = self.pid(slot)
+            same = {
+                "rank": slot,
+                "world_size": len(slots),
+                "attempt": attempt,
+                "cycle": cycle,
+                "pid": pid,
+                "life_lock": True,
+            }
+            self.event(slot, "process_started", at, **(same | fields))
+
+    def pid(self, slot: int) -> int:
+        """Process id of the slot's present life."""
+        return 1000 + self.lives[slot]
+
+    def enter(self, at: float, *slots: int, incarnation: str, load: int | None = None, **fields: Any) -> None:
+        """Training is entered, and a checkpoint loaded (0: from scratch)."""
+        for slot in slots:
+            self.incarnations[slot] = incarnation
+            self.event(slot, "train_entered", at, **({"rank": slot, "world_size": len(slots)} | fields))
+        for slot in slots if load is not None else ():
+            self.event(slot, "checkpoint", at, stage="loaded", step=load, seconds=0.5, verified=True)
+
+    def steps(self, at: float, *slots: int, first: int, last: int, loss: float | None = None) -> float:
+        """Steps of one second each on every slot; returns when the last one is complete."""
+        for number in range(first, last + 1):
+            begin = at + number - first
+            for slot in slots:
+                record = StepRecord(0, number, round(begin * 1e9), 1_000_000_000, 0, 0, loss, 10)
+                self.pod.fold([StepSeen(slot, self.lives[slot], record)])
+        end = at + last - first + 1
+        self.pod.advance(end)
+        return end
+
+    def die(self, slot: int, at: float, by: Literal["lock", "found", "replaced", "silence"] = "lock") -> None:
+        """The slot's process is gone."""
+        self.pod.fold([DeathSeen(slot, self.lives[slot], at, by)])
+        self.pod.advance(at)
+
+    def running(self, *, steps: int = 10, slots: tuple[int, ...] = (0, 1), **fields: Any) -> float:
+        """Launcher and ranks started at 0, training from 10 on; returns when the last step is complete."""
+        self.event(None, "launcher_started", 0.0, pid=1)
+        self.start(1.0, *slots, **fields)
+        self.enter(10.0, *slots, incarnation="first", load=0)
+        return self.steps(10.0, *slots, first=1, last=steps)
+
+    @property
+    def recoveries(self) -> list[tuple[str | None, str, int | None, int | None]]:
+        """Layer, cause, origin rank and steps lost of every recovery."""
+        found: list[Recovery] = list(self.pod.recoveries.kept)
+        return [
+            (one.layer, one.diagnosis.cause, one.diagnosis.origin, one.steps_lost)
+            for one in found
+            if one.diagnosis is not None
+        ]
+
+    def caught(self, slot: int, at: float, name: str = "ValueError", **fields: Any) -> None:
+        """An exception reached the edge of the training function."""
+        self.event(
+            slot, "fault_caught", at, type=f"builtins.{name}", message="boom", **({"collective": False} | fields)
+        )
+
+    def echo(self, slot: int, at: float) -> None:
+        """A collective broke."""
+        self.caught(slot, at, "RuntimeError", collective=True, category="collective_timeout")

@@ -1,0 +1,105 @@
+"""`headway exporter`: options, variables, errors."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+from sidecar_process import sidecar
+
+from headway_exporter.server import health, parse_address
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def run(*options: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "headway", "exporter", *options]
+    return subprocess.run(command, env=os.environ | environ, capture_output=True, text=True, timeout=60, check=False)
+
+
+@pytest.mark.parametrize(
+    ("options", "environ", "words"),
+    [
+        (["--listen", "nonsense"], {}, "[host]:port"),
+        (["--listen", "::1:9838"], {}, "brackets"),
+        ([], {"HEADWAY_LISTEN": ":99999"}, "[host]:port"),
+        (["--run", "../escape"], {}, "no safe file name"),
+        ([], {"HEADWAY_SILENCE_SECONDS": "soon"}, "no number of seconds"),
+        (["--silence-seconds", "-1"], {}, "no number of seconds"),
+        (["--pod-index", " "], {}, "--pod-index"),
+        (["--no-such-option"], {}, "unrecognized arguments"),
+    ],
+)
+def test_a_bad_option_gets_one_line_and_exit_2(options: list[str], environ: dict[str, str], words: str) -> None:
+    """At 3 a.m. nobody reads a usage screen to find the error in it."""
+    done = run(*options, **environ)
+    assert done.returncode == 2
+    assert words in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert done.stdout == ""
+
+
+def test_help_names_defaults_units_and_variables() -> None:
+    """Everything can be set in a pod's manifest, and the help says how."""
+    text = run("--help", HEADWAY_RUN="myrun").stdout
+    for word in (
+        "HEADWAY_DIR",
+        "HEADWAY_RUN",
+        "HEADWAY_POD_INDEX",
+        "HEADWAY_LISTEN",
+        "HEADWAY_SILENCE_SECONDS",
+        "seconds",
+        "myrun",
+        ":9838",
+    ):
+        assert word in text
+
+
+def test_variables_stand_in_for_options(tmp_path: Path) -> None:
+    """The labels on every series come from where the pod says who it is."""
+    with sidecar(tmp_path, HEADWAY_RUN="named-run", HEADWAY_POD_INDEX="7") as exporter:
+        [sample] = exporter.families()["headway_ranks"].samples
+    assert sample.labels == {"run": "named-run", "pod_index": "7"}
+
+
+def test_an_address_that_is_taken_is_said_so() -> None:
+    """The second sidecar of a pod must say why it does not serve."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        done = run("--listen", address)
+    assert done.returncode == 1
+    assert (
+        done.stderr
+        == f"headway exporter: cannot listen on {address}: Address already in use; choose another with --listen\n"
+    )
+
+
+def test_all_addresses_by_default(tmp_path: Path) -> None:
+    """Prometheus scrapes the pod from outside, by IPv4 or IPv6."""
+    with sidecar(tmp_path, "--listen", ":0") as exporter:
+        exporter.address = ("127.0.0.1", exporter.address[1])
+        assert exporter.get("/healthz")[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        (":9838", ("", 9838)),
+        ("127.0.0.1:0", ("127.0.0.1", 0)),
+        ("[::1]:9838", ("::1", 9838)),
+        ("node-1:80", ("node-1", 80)),
+    ],
+)
+def test_addresses(text: str, address: tuple[str, int]) -> None:
+    """Host and port as people write them."""
+    assert parse_address(text) == address
+
+
+def test_a_follower_that_stands_still_is_not_healthy() -> None:
+    """A probe must see that the numbers are old although the port answers."""
+    assert [health(lambda alive=alive: alive)("").status for alive in (True, False)] == [200, 503]

@@ -1,0 +1,59 @@
+"""A trainer process for the tests: the real recorder, told what to do by its arguments.
+
+Each argument is one act, in order: `enter=ID`, `load=STEP`, `steps=FIRST-LAST`, `fault`, `echo`, `commit=STEP`, `finish`, `exit=CODE`,
+`wait` (until it is killed), `ready` (writes a line, for whoever started it), `meet` (does that and waits for a line).
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+
+from headway.recorder import Recorder
+
+
+def main(acts: list[str]) -> None:
+    recorder = Recorder.from_env(settings={"total_steps": 100, "checkpoint_interval_steps": 10}, backend="gloo")
+    for act in acts:
+        name, _, value = act.partition("=")
+        if name == "enter":
+            recorder.train_entered(
+                incarnation=value, rank=recorder.identity.rank, world_size=recorder.identity.world_size
+            )
+        elif name == "load":
+            with recorder.phase("checkpoint_load"):
+                recorder.checkpoint("loaded", step=int(value), seconds=0.25, verified=True)
+        elif name == "steps":
+            first, last = map(int, value.split("-"))
+            for number in range(first, last + 1):
+                with recorder.step(number) as step:
+                    step.loss = 1.0 / number
+                    step.tokens = 10
+        elif name == "save":
+            recorder.checkpoint("requested", step=int(value))
+            recorder.checkpoint("staged", step=int(value), seconds=0.1)
+            recorder.queue(depth=1, oldest_wall=time.time(), writer_alive=True, writer_pid=os.getpid())
+            recorder.checkpoint("written", step=int(value), seconds=0.2, bytes=100)
+        elif name == "commit":
+            recorder.checkpoint("committed", step=int(value), verified=True)
+        elif name == "gap":
+            recorder.phase_gap("eval", float(value))
+        elif name == "fault":
+            recorder.fault_caught(ValueError("boom"))
+        elif name == "finish":
+            recorder.train_finished(int(value))
+        elif name == "exit":
+            os._exit(int(value))
+        elif name == "ready":
+            print("ready", flush=True)
+        elif name == "meet":
+            print("ready", flush=True)
+            sys.stdin.readline()
+        elif name == "wait":
+            time.sleep(600)
+    recorder.close()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -34,7 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         help="folder for logs and checkpoints, emptied first (default: %(default)s)",
     )
     options = parser.parse_args(argv)
-    console = Console()
+    console = _console()
     started = time.monotonic()
     try:
         _empty(options.output)
@@ -57,6 +57,12 @@ DESCRIPTION: Final = (
     "corrupt checkpoint). A sidecar watches; at the end its account is compared with what was injected, and the two results with each "
     "other. About three minutes."
 )
+
+
+def _console() -> Console:
+    """A pipe or a log has no width of its own: wide enough there for every table."""
+    console = Console()
+    return console if console.is_terminal else Console(width=110)
 
 
 def _empty(output: Path) -> None:

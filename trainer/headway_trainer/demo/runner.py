@@ -89,6 +89,7 @@ class Sidecar:
     """A running exporter."""
 
     url: str
+    pid: int
 
     def status(self) -> dict[str, Any] | None:
         """What `/status.json` says; None while it does not answer."""
@@ -117,7 +118,7 @@ def sidecar(directory: Path, run: str, log: Path) -> Iterator[Sidecar]:
     with log.open("wb") as output:
         process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, start_new_session=True)
         try:
-            answering = Sidecar(f"http://127.0.0.1:{port}")
+            answering = Sidecar(f"http://127.0.0.1:{port}", process.pid)
             _wait_for(answering, process, log)
             yield answering
         finally:

@@ -1,0 +1,33 @@
+"""For all tests: in CI a test that could run must not be skipped."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+FORBID_SKIPS = "HEADWAY_TEST_FORBID_SKIPS"
+"""Set to 1 where everything that the tests need can be installed: a skip is then a failure."""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    """Turn a skip into a failure, but for tests that need a GPU."""
+    report = yield
+    if report.skipped and os.environ.get(FORBID_SKIPS) == "1" and item.get_closest_marker("gpu") is None:
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+        report.outcome = "failed"
+        report.longrepr = f"skipped although {FORBID_SKIPS}=1: {reason}"
+    return report
+
+
+@pytest.fixture(autouse=True)
+def no_launcher_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests speak for themselves: nothing of a job that the test run itself may be part of reaches them."""
+    for name in list(os.environ):
+        if name.startswith(("HEADWAY_", "TORCHELASTIC_", "SLURM_")) and name != FORBID_SKIPS:
+            monkeypatch.delenv(name)

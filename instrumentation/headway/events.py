@@ -197,7 +197,8 @@ KINDS: Final[Mapping[str, Kind]] = {
     ),
     "train_finished": Kind("this rank completed the run", {"step": Field(INTEGER, "last completed step")}),
     "process_exited": Kind(
-        "the interpreter is about to exit in order", {"dropped": Field(INTEGER, "events and steps not recorded")}
+        "the interpreter is about to exit in order",
+        {"dropped": Field(INTEGER, "events and steps not recorded"), "phase_gaps": Field(TABLE, "as in sample")},
     ),
     "launcher_started": Kind(
         "`headway run` started the launcher",
@@ -218,7 +219,7 @@ KINDS: Final[Mapping[str, Kind]] = {
     "heartbeat_missed": Kind(
         "a rank monitor waited in vain and is about to kill its worker",
         {
-            "which": Field(TEXT, "initial or subsequent"),
+            "which": Field(TEXT, "initial, subsequent, section or out_of_section"),
             "waited_seconds": Field(NUMBER, "how long it had waited"),
             "local_rank": Field(INTEGER, "the slot it watches, when the line tells"),
         },
@@ -292,11 +293,15 @@ def parse(line: bytes) -> Event:
     if kind is None:
         raise BadLineError("unknown_kind")
     fields = {name: _checked(data, name, spec) for name, spec in kind.fields.items()}
+    try:
+        wall, mono = float(common["wall"]), float(common["mono"])
+    except OverflowError as error:  # a whole number of hundreds of digits
+        raise BadLineError("malformed") from error
     return Event(
         kind=common["kind"],
         n=common["n"],
-        wall=float(common["wall"]),
-        mono=float(common["mono"]),
+        wall=wall,
+        mono=mono,
         life=common["life"],
         incarnation=common["incarnation"],
         fields=MappingProxyType({name: value for name, value in fields.items() if value is not None}),

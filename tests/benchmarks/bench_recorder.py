@@ -1,0 +1,106 @@
+"""What recording a step costs, next to one histogram observation of prometheus_client in the same run.
+
+Run it with `make bench`, on a machine that does nothing else. Prints the median of each, in microseconds, and their
+ratio; exits with 1 when a bound of the design does not hold. Each figure is the best of several repetitions, taken in
+turns, because a shared machine only ever adds time.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from prometheus_client import CollectorRegistry, Histogram
+
+from headway import Recorder
+from headway.ring import DEFAULT_CAPACITY, RingReader, ring_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+MOST_MICROSECONDS: Final = 1.5
+MOST_OBSERVATIONS: Final = 1.0
+MOST_CATCH_UP_MILLISECONDS: Final = 100.0
+REPETITIONS: Final = 25
+BATCHES: Final = 200
+BATCH: Final = 100
+
+
+def main() -> int:
+    """Prints the figures; 1 when a bound is broken."""
+    with tempfile.TemporaryDirectory(dir=_memory_folder()) as folder:
+        recorder = Recorder.from_env(environ={"HEADWAY_DIR": folder, "HEADWAY_RUN": "bench"})
+        histogram = Histogram("step_seconds", "Duration of a step", registry=CollectorRegistry())
+        ring = recorder.identity.folder / ring_name(recorder.identity.slot, recorder.life)
+        fill(recorder)
+        found = []
+        for _ in range(REPETITIONS):
+            step, observation = (median_us(job) for job in (lambda: record_steps(recorder), lambda: observe(histogram)))
+            found.append((step, observation, catch_up(ring)))
+        step_us, observe_us, catch_up_ms = map(min, zip(*found, strict=True))
+        recorder.close()
+    ratio = step_us / observe_us
+    rows = [
+        ("recording a step", step_us, "us", MOST_MICROSECONDS),
+        ("one Histogram.observe", observe_us, "us", None),
+        ("step / observation", ratio, "", MOST_OBSERVATIONS),
+        ("reading a full ring", catch_up_ms, "ms", MOST_CATCH_UP_MILLISECONDS),
+    ]
+    for name, figure, unit, bound in rows:
+        print(f"{name:<24}{figure:8.2f} {unit:<3}" + (f"at most {bound:g}" if bound is not None else ""))
+    return int(any(bound is not None and figure > bound for _, figure, _, bound in rows))
+
+
+def record_steps(recorder: Recorder) -> None:
+    """One batch of what a trainer writes."""
+    for number in range(BATCH):
+        with recorder.step(number) as step:
+            step.loss = 1.0
+
+
+def observe(histogram: Histogram) -> None:
+    """One batch of the observation that a trainer would make instead, of steps of a second."""
+    for _ in range(BATCH):
+        histogram.observe(1.0)
+
+
+def fill(recorder: Recorder) -> None:
+    """Fills the ring, so that every place of it has been written before."""
+    for _ in range(DEFAULT_CAPACITY // BATCH + 1):
+        record_steps(recorder)
+
+
+def median_us(job: Callable[[], None]) -> float:
+    """Median microseconds of one operation, over many batches."""
+    return statistics.median(_batch_seconds(job) for _ in range(BATCHES)) / BATCH * 1e6
+
+
+def catch_up(path: Path) -> float:
+    """Milliseconds that a sidecar takes to read a full ring."""
+    reader = RingReader.open(path)
+    begin = time.perf_counter()
+    records = reader.poll(limit=reader.capacity)
+    end = time.perf_counter()
+    reader.close()
+    if len(records) != reader.capacity:
+        sys.exit(f"only {len(records)} of {reader.capacity} records were read")
+    return (end - begin) * 1e3
+
+
+def _batch_seconds(job: Callable[[], None]) -> float:
+    begin = time.perf_counter()
+    job()
+    return time.perf_counter() - begin
+
+
+def _memory_folder() -> str | None:
+    memory = Path("/dev/shm")
+    return str(memory) if memory.is_dir() else None
+
+
+if __name__ == "__main__":
+    sys.exit(main())

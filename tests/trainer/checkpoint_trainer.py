@@ -10,12 +10,14 @@ import os
 import resource
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
 from torch import nn
 
+from headway.nvrx import writer
 from headway_trainer import checkpoint
 
 TENSORS = 300
@@ -41,12 +43,14 @@ def main(root: Path) -> None:
     )
     queue = AsyncCallsQueue(persistent=True, **shared_memory)
     folder = checkpoint.save_folder(root, 1, "5afe")
-    queue.schedule_async_request(AsyncRequest(checkpoint.write_shard, (shard, str(folder), 0, 1), []))
-    writer = queue._get_async_caller().process
-    while not queue.maybe_finalize_async_calls(blocking=False, no_dist=True) and writer.is_alive():
+    queue.schedule_async_request(
+        AsyncRequest(partial(writer.write, root / "reason", checkpoint.write_shard), (shard, str(folder), 0, 1), [])
+    )
+    process = queue._get_async_caller().process
+    while not queue.maybe_finalize_async_calls(blocking=False, no_dist=True) and process.is_alive():
         time.sleep(0.05)
     checkpoint.publish(folder, 1, 1, "5afe")
-    print(writer.pid, flush=True)
+    print(process.pid, flush=True)
     while True:
         time.sleep(1)
 

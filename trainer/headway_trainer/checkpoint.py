@@ -32,8 +32,9 @@ from headway_trainer.manifest import (
     shard_file,
 )
 from headway_trainer.restore import LoadPlan, plan_load
-from headway_trainer.shards import local_shard, write_shard
+from headway_trainer.shards import local_shard
 from headway_trainer.storage import WriteFault, describe, digest, read_bounded, sync_folder, write_durably
+from headway_trainer.writing import write_shard
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -57,7 +58,6 @@ __all__ = [
     "prune",
     "publish",
     "save_folder",
-    "shard_bytes",
     "verify_shard",
     "write_shard",
 ]
@@ -66,14 +66,6 @@ __all__ = [
 def missing_receipts(folder: Path, world_size: int) -> list[int]:
     """The ranks whose shard is not written and read back yet."""
     return [rank for rank in range(world_size) if not (folder / receipt_file(rank, world_size)).is_file()]
-
-
-def shard_bytes(folder: Path, rank: int, world_size: int) -> int | None:
-    """The size of one rank's shard on disk; None when it is not there."""
-    try:
-        return (folder / shard_file(rank, world_size)).lstat().st_size
-    except OSError:
-        return None
 
 
 def publish(folder: Path, step: int, world_size: int, save_id: str, extra: dict[str, Any] | None = None) -> Manifest:

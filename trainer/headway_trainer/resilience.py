@@ -91,7 +91,9 @@ def restart_in_process(
 def _intervals(config: ResilienceConfig) -> dict[str, timedelta]:
     """NVRx wants soft < hard < barrier, and polls that are much shorter than what they watch."""
     poll = min(1.0, config.soft_timeout_seconds / 40)
-    heartbeat_timeout = min(30.0, config.barrier_timeout_seconds / 4)
+    heartbeat_timeout = min(
+        30.0, 0.75 * config.barrier_timeout_seconds
+    )  # NVRx takes a busy rank for a dead one below ~10 s
     seconds = {
         "monitor_thread_interval": poll,
         "monitor_process_interval": poll,

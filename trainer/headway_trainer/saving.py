@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from headway_trainer import checkpoint
-from headway_trainer.shards import tensor_bytes
+from headway_trainer.writing import tensor_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -1,52 +1,27 @@
-"""One rank's part of a checkpoint: taken from the model without a collective, and written by a process of its own.
+"""One rank's part of a checkpoint, taken from the model without a collective.
 
 `local_shard` copies what this rank holds into one flat CPU buffer per data type. That costs training one copy, and it
 lets a model of thousands of tensors travel to the writer process as a few shared buffers: sent one by one, each tensor
-would take a file descriptor. `write_shard` runs in the writer (or in the trainer, when saves are synchronous), turns
-the buffers into tensors again and writes::
-
-    {"version": 1, "step": 100, "rank": 0, "world_size": 2,
-     "tensors":   {name: {"local": tensor, "rows": [start, stop], "shape": [...]}},
-     "optimizer": {name of the parameter: {"exp_avg": {same as above}, "exp_avg_sq": {...}, "step": {...}}}}
-
-which ``torch.load(..., weights_only=True, mmap=True)`` reads. `rows` is the part of dimension 0 that `local` is; what
-is not sharded is its whole self in every rank's file. Nothing else says how the tensor was split, so any number of
-ranks can load it.
+would take a file descriptor. `headway_trainer.writing` turns it into a file.
 """
 
 from __future__ import annotations
 
-import contextlib
-import multiprocessing
-import os
-import threading
-import time
 from dataclasses import dataclass
-from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 from torch.distributed.tensor import DTensor
 
-from headway_trainer.manifest import (
-    MANIFEST_NAME,
-    CheckpointError,
-    ShardReceipt,
-    encode_receipt,
-    receipt_file,
-    shard_file,
-)
-from headway_trainer.storage import HashingFile, WriteFault, digest, replace_durably, write_durably
+from headway_trainer.manifest import CheckpointError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-    from multiprocessing.process import BaseProcess
 
     from torch import Tensor, nn
     from torch.optim import Optimizer
 
 FORMAT_VERSION: Final = 1
-ORPHAN_POLL_SECONDS: Final = 0.5
 _COMPILED_PREFIX: Final = "_orig_mod."
 
 
@@ -132,98 +107,6 @@ def local_shard(model: nn.Module, optimizer: Optimizer, step: int) -> dict[str, 
     }
 
 
-def tensor_bytes(shard: Mapping[str, Any]) -> int:
-    """How many bytes of tensors a shard holds."""
-    return sum(buffer.nbytes for buffer in shard["buffers"].values())
-
-
-def write_shard(
-    shard: Mapping[str, Any], folder: str, rank: int, world_size: int, fault: WriteFault | None = None
-) -> None:
-    """Writes one rank's shard so that it is whole or absent, reads it back, and leaves a receipt.
-
-    Temporary name, fsync, rename, fsync of the folder; then the file is read again from the disk and compared, and only
-    then the receipt appears in the same way. Called in a writer process it also watches that the trainer lives, because
-    an orphaned writer would stay for ever.
-
-    Args:
-        shard: What `local_shard` returned.
-        folder: The save's folder (see `headway_trainer.manifest.save_folder`); made when missing.
-        rank: This rank.
-        world_size: Ranks that save.
-        fault: Injected trouble.
-
-    Raises:
-        OSError: The storage failed.
-        CheckpointError: What was read back is not what was written, or the folder is already published.
-    """
-    _end_with_the_trainer()
-    target = Path(folder)
-    target.mkdir(parents=True, exist_ok=True)
-    if (target / MANIFEST_NAME).exists():
-        raise CheckpointError(f"{target} is already published; a save never changes a checkpoint")
-    receipt_path = target / receipt_file(rank, world_size)
-    receipt_path.unlink(missing_ok=True)  # of a failed try: it must not vouch for the file that is written now
-    receipt = _write_tensors(shard, target, rank, world_size, fault)
-    write_durably(receipt_path, encode_receipt(receipt))
-
-
-def _write_tensors(
-    shard: Mapping[str, Any], target: Path, rank: int, world_size: int, fault: WriteFault | None
-) -> ShardReceipt:
-    path = target / shard_file(rank, world_size)
-    temporary = path.with_name(path.name + ".tmp")
-    file = HashingFile(temporary, expected_bytes=tensor_bytes(shard), fault=fault)
-    try:
-        _save(_expand(shard, rank, world_size), file)
-        file.sync()
-    except BaseException:
-        if fault is None:  # an injected failure leaves the torn file behind, as a crash at this very moment would
-            with contextlib.suppress(OSError):
-                temporary.unlink()  # on a full disk these bytes may be what the next save needs
-        raise
-    finally:
-        file.close()
-    replace_durably(temporary, path)
-    read_back = digest(path, from_disk=True)
-    if read_back != (file.size_bytes, file.sha256):
-        raise CheckpointError(
-            f"{path}: wrote {file.size_bytes} bytes with SHA-256 {file.sha256}, read back {read_back[0]} bytes with "
-            f"{read_back[1]}; the storage does not keep what it is given"
-        )
-    return ShardReceipt(rank, path.name, file.size_bytes, file.sha256)
-
-
-def _save(content: dict[str, Any], file: HashingFile) -> None:
-    try:
-        torch.save(content, cast("IO[bytes]", file))  # `write` and `flush` are all it uses
-    except RuntimeError:
-        if file.error is not None:
-            raise file.error from None  # the storage's own words; torch's speak of positions in an archive
-        raise
-
-
-def _expand(shard: Mapping[str, Any], rank: int, world_size: int) -> dict[str, Any]:
-    """The file's content: the shard with views in place of offsets; `torch.save` stores each buffer once."""
-    buffers: Mapping[str, Tensor] = shard["buffers"]
-
-    def expand(entry: Mapping[str, Any]) -> dict[str, Any]:
-        size = entry["size"]
-        flat = buffers[entry["dtype"]].narrow(0, entry["offset"], _count(size))
-        return {"local": flat.view(size), "rows": entry["rows"], "shape": entry["shape"]}
-
-    return {
-        "version": shard["version"],
-        "step": shard["step"],
-        "rank": rank,
-        "world_size": world_size,
-        "tensors": {name: expand(entry) for name, entry in shard["tensors"].items()},
-        "optimizer": {
-            name: {key: expand(entry) for key, entry in entries.items()} for name, entries in shard["optimizer"].items()
-        },
-    }
-
-
 def _optimizer_tensors(names: Mapping[str, Tensor], optimizer: Optimizer) -> Iterator[tuple[str, str, Tensor]]:
     """Every tensor of the optimizer's state, after the names of its parameter and of itself."""
     name_of = {id(tensor): name for name, tensor in names.items()}
@@ -272,36 +155,3 @@ class _Packer:
             buffer.narrow(0, offset, part.numel()).view(part.shape).copy_(part)
             offset += part.numel()
         return buffer
-
-
-def _count(size: list[int]) -> int:
-    count = 1
-    for length in size:
-        count *= length
-    return count
-
-
-_watch_lock = threading.Lock()
-_watched = False
-
-
-def _end_with_the_trainer() -> None:
-    """In a writer process, once: starts the thread that ends it when the trainer is gone. In the trainer: nothing."""
-    global _watched
-    trainer = multiprocessing.parent_process()
-    with _watch_lock:
-        if trainer is None or _watched:
-            return
-        _watched = True
-    threading.Thread(target=_watch, args=(trainer, os.getppid()), name="headway-orphan-watch", daemon=True).start()
-
-
-def _watch(trainer: BaseProcess, parent_pid: int) -> None:
-    """Two signs, either is enough: adoption by another process, and the end of the pipe that the trainer keeps open.
-
-    The pipe alone can be held open by forked children of the trainer; the parent's pid alone says nothing if the
-    trainer died before the first save, or if a fork server is in between.
-    """
-    while os.getppid() == parent_pid and trainer.is_alive():
-        time.sleep(ORPHAN_POLL_SECONDS)
-    os._exit(1)

@@ -6,7 +6,7 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.10 python3; do \
             $$p -c 'import sys; raise SystemExit(not (3,10) <= sys.version_info[:2] <= (3,12))' 2>/dev/null && echo $$p && break; done)
 STAMP  := $(VENV)/.installed
 
-.PHONY: help venv demo test lint types bench format clean
+.PHONY: help venv demo test lint types bench docs format clean
 .DEFAULT_GOAL := help
 
 help:  ## what can be made
@@ -37,6 +37,9 @@ types: $(STAMP)  ## mypy --strict
 
 bench: $(STAMP)  ## what recording a step costs, beside its peer
 	$(BIN)/python tests/benchmarks/bench_recorder.py
+
+docs: $(STAMP)  ## write the generated tables of the README anew
+	$(BIN)/python tests/contract/readme.py
 
 format: $(STAMP)  ## let ruff put the code in order
 	$(BIN)/ruff check --fix-only .

@@ -75,7 +75,6 @@ def _parser(environ: Mapping[str, str]) -> _Parser:
         description="Follows the journals that a pod's trainer processes write and serves them as Prometheus metrics on /metrics, "
         "with /healthz and /status.json beside it. It may start before or after the trainer and outlives its deaths.",
         epilog="Each option can also be given as the environment variable named with it; the option wins.",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
     parser.add_argument(

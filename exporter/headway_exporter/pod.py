@@ -309,6 +309,7 @@ class Pod:
         slot.enter(event)
         self.ledger.slot(slot.number).train_entered(_ns(event.mono), active=not slot.reserve)
         self.info.world_size = event.fields.get("world_size", self.info.world_size)
+        self.info.settings_seen(event.fields.get("settings", {}))
         self.recoveries.world_size = self.info.world_size
 
     # The rest.

@@ -49,12 +49,16 @@ class RunInfo:
         self.nvrx_version = _text(versions.get("nvrx"), self.nvrx_version)
         self.pods_expected = fields.get("pods_expected", self.pods_expected)
         self.world_size = fields.get("world_size", self.world_size)
-        found = {name: number(fields.get("settings", {}).get(name)) for name in _SETTINGS}
-        self.settings |= {name: value for name, value in found.items() if value is not None}
+        self.settings_seen(fields.get("settings", {}))
         limit = fields.get("restart_budget")
         if limit is not None:
             self.budget_limit["launcher"] = limit
             self.budget_remaining["launcher"] = max(0, limit - fields.get("cycle", 0))
+
+    def settings_seen(self, settings: Mapping[str, Any]) -> None:
+        """What is in force, as far as this version knows the names."""
+        found = {name: number(settings.get(name)) for name in _SETTINGS}
+        self.settings |= {name: value for name, value in found.items() if value is not None}
 
     def group_failed(self, fields: Mapping[str, Any]) -> None:
         """The launcher told its budget; the restart it announces is taken off."""

@@ -109,6 +109,7 @@ KINDS: Final[Mapping[str, Kind]] = {
             "rank": Field(INTEGER, "global rank in this incarnation"),
             "world_size": Field(INTEGER, "ranks in this incarnation"),
             "mode": Field(TEXT, "active, or inactive for a rank held in reserve"),
+            "settings": Field(TABLE, "what became known since process_started; names as there"),
             **_COUNTS,
         },
     ),

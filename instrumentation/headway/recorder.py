@@ -78,6 +78,7 @@ class Recorder:
         self._step = Step(self._abandon_step, self._count_dropped)
         self._phases = Phases(self._step, self._write_phase)
         self._phase_gaps: dict[str, float] = {}
+        self._late_settings: dict[str, float] = {}
         self._queue: dict[str, Any] = {}
         self._previous_handlers: dict[int, Any] = {}
         self._session: Session | None = None
@@ -150,7 +151,14 @@ class Recorder:
         self._step.number = -1  # no step of this incarnation yet
         self.incarnation = incarnation
         counts = {"attempt": self.identity.attempt, "cycle": self.identity.cycle, "iteration": iteration}
-        self._write("train_entered", rank=rank, world_size=world_size, mode=mode, **counts)
+        settings = self._late_settings or None
+        self._write("train_entered", rank=rank, world_size=world_size, mode=mode, settings=settings, **counts)
+
+    @_never_raises
+    def setting(self, name: str, value: float) -> None:
+        """What is in force and became known only now (see `from_env`); it goes out with the next `train_entered`."""
+        if math.isfinite(value):
+            self._late_settings[name] = value
 
     @_never_raises
     def checkpoint(
@@ -278,14 +286,17 @@ class Recorder:
 
     @_never_raises
     def watch_signals(self, *signums: int) -> None:
-        """Writes a `signal` event when one is delivered, then does what would have been done without us.
+        """Writes a `signal` event when one is delivered, then calls the handler that you have installed before.
+
+        A signal without a Python handler is left alone: Python runs handlers only between bytecodes, so a rank that waits in a
+        collective would no longer die of a SIGTERM. `headway run` records the signals that reach the pod.
 
         Only the main thread may call it, as Python demands; anywhere else it changes nothing and counts a drop.
         """
         for signum in signums:
             previous = signal.getsignal(signum)
-            if previous is None or signum in self._previous_handlers:
-                continue  # a handler from C cannot be called from here; ours is already there
+            if not callable(previous) or signum in self._previous_handlers:
+                continue
             self._previous_handlers[signum] = previous
             signal.signal(signum, self._on_signal)
 
@@ -354,12 +365,7 @@ class Recorder:
     def _on_signal(self, signum: int, frame: FrameType | None) -> None:
         with contextlib.suppress(ValueError):  # a real-time signal has no name
             self._write("signal", signal=signum, name=signal.Signals(signum).name)
-        previous = self._previous_handlers[signum]
-        if callable(previous):
-            previous(signum, frame)
-        elif previous == signal.SIG_DFL:
-            signal.signal(signum, signal.SIG_DFL)
-            os.kill(os.getpid(), signum)
+        self._previous_handlers[signum](signum, frame)
 
     def _abandon_step(self) -> None:
         self._phases.end_all(in_step=True)

@@ -48,7 +48,7 @@ def main(argv: Sequence[str]) -> int:
     return run(command, environ)
 
 
-def _parse(argv: list[str]) -> tuple[argparse.Namespace, list[str]]:
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="headway run",
         usage="headway run [options] -- COMMAND [ARGUMENT …]",
@@ -63,6 +63,11 @@ def _parse(argv: list[str]) -> tuple[argparse.Namespace, list[str]]:
     parser.add_argument(
         "--pod-index", metavar="INDEX", help="the pod's place in the run (HEADWAY_POD_INDEX; completion index, …)"
     )
+    return parser
+
+
+def _parse(argv: list[str]) -> tuple[argparse.Namespace, list[str]]:
+    parser = _parser()
     at = argv.index("--") if "--" in argv else len(argv)
     options, unknown = parser.parse_known_args(argv[:at])
     command = argv[at + 1 :]

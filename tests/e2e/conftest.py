@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-
 import harness
+import pytest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-STEPS = 90
 
 
 @pytest.fixture(scope="session")
@@ -27,7 +20,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Callable[[], list[d
         if not made:
             output = tmp_path_factory.mktemp("undisturbed")
             more = ("--checkpoint.mode=off", "--resilience.in-process=false")
-            command = harness.torchrun(harness.trainer_options(output, steps=STEPS, more=more))
+            command = harness.torchrun(harness.trainer_options(output, steps=harness.STEPS, more=more))
             code, log = harness.run_unobserved(command, output, {"HEADWAY_DIR": str(output / "journal")})
             assert code == 0, log
             made.append(harness.report.read_results(output))

@@ -23,6 +23,9 @@ PATIENT = (
 )
 """In-process time-outs far above the launcher's heartbeat time-out: hangs are then the launcher's to find."""
 
+STEPS = 90
+"""Length of the runs that are compared with the undisturbed one."""
+
 LIMIT_SECONDS = 280.0
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import harness
 import pytest
-from conftest import STEPS
+from harness import STEPS
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -17,6 +17,7 @@ def main() -> None:
     for _ in range(2):  # two connections, as after an in-process restart
         with Heartbeat(recorder) as heartbeat:
             print("cycle", cycle, "connected", heartbeat.connected, flush=True)
+            recorder.train_entered(incarnation="a", rank=0, world_size=1)
             if cycle == 0:
                 os.kill(os.getpid(), signal.SIGKILL)
             with recorder.phase("eval"):

@@ -55,8 +55,11 @@ def test_under_ft_launcher(tmp_path: Path) -> None:
     assert text.count("the launcher's rank monitor does not answer any more") == 1
     assert "failed (exitcode: -9)" in text
     reader = JournalReader(tmp_path / "r" / "slot-0.jsonl")
-    gaps = [event.fields["phase_gaps"] for event in reader.poll() if event.kind == "process_exited"]
+    events = reader.poll()
     reader.close()
+    gaps = [event.fields["phase_gaps"] for event in events if event.kind == "process_exited"]
+    settings = [event.fields["settings"] for event in events if event.kind == "train_entered"]
+    assert settings == 3 * [{"heartbeat_initial_seconds": 60.0, "heartbeat_rank_seconds": 60.0}]
     assert done.returncode == 0, text
     assert gaps[0]["eval"] >= 0.2
 

@@ -29,7 +29,6 @@ from headway_trainer.manifest import (
     parse_receipt,
     receipt_file,
     save_folder,
-    shard_file,
 )
 from headway_trainer.restore import LoadPlan, plan_load
 from headway_trainer.shards import local_shard

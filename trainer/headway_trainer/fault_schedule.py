@@ -112,6 +112,19 @@ KINDS: Final[Mapping[str, Kind]] = MappingProxyType(
 )
 
 
+def markdown_table() -> str:
+    """The kinds as a table for the README: what is done, and what should be seen with all three layers on."""
+    rows = [f"| `{name}` | {kind.meaning} | {_expectation(kind)} |" for name, kind in KINDS.items()]
+    return "\n".join(["| fault | what it does | what should follow |", "|---|---|---|", *rows])
+
+
+def _expectation(kind: Kind) -> str:
+    if kind.outcome.restarts:
+        fall_back = ", one checkpoint further back" if kind.checkpoint_rejected else ""
+        return f"{kind.outcome.layer} restart, cause `{kind.outcome.cause}`{fall_back}"
+    return "a failed save, no restart" if kind.save_fails else "no restart"
+
+
 @dataclass(frozen=True)
 class Fault:
     """One item of a schedule.

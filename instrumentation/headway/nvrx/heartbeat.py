@@ -63,6 +63,7 @@ class Heartbeat:
             self._lost("could not be reached", error)
             return False
         self._connected = True
+        self._tell_timeouts()
         return True
 
     def beat(self) -> None:
@@ -98,6 +99,14 @@ class Heartbeat:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def _tell_timeouts(self) -> None:
+        """The monitor's answer tells the time-outs in force; None is off, which is the default of 0.6 and later."""
+        timeouts = getattr(self._client, "hb_timeouts", None)
+        for name, attribute in (("heartbeat_initial_seconds", "initial"), ("heartbeat_rank_seconds", "subsequent")):
+            seconds = getattr(timeouts, attribute, None)
+            if seconds is not None:
+                self._recorder.setting(name, float(seconds))
 
     def _mark(self) -> None:
         self._last = clock.monotonic()

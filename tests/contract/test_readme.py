@@ -1,0 +1,53 @@
+"""The README says what this version does."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+
+import readme
+
+from headway import environment
+from headway.cli import COMMANDS
+from headway.supervisor import _parser as supervisor_parser
+from headway_exporter.cli import _parser as exporter_parser
+from headway_trainer.arguments import all_options
+
+TEXT = readme.README.read_text()
+
+
+def test_generated_sections_are_up_to_date() -> None:
+    """Rendering again changes nothing; `make docs` does it."""
+    assert readme.rendered(TEXT) == TEXT
+
+
+def test_every_environment_variable_is_documented() -> None:
+    """Each HEADWAY_ variable that the identity or a command reads is in the README."""
+    sources = [
+        environment.__doc__ or "",
+        *(parser.format_help() for parser in (exporter_parser({}), supervisor_parser())),
+    ]
+    named = {name for text in sources for name in re.findall(r"HEADWAY_[A-Z_]+", text)}
+    assert {name for name in named if f"`{name}`" not in TEXT} == set()
+
+
+def test_every_option_says_what_it_is_for() -> None:
+    """No option of any command is without help."""
+    for parser in (exporter_parser(os.environ), supervisor_parser()):
+        for action in parser._actions:
+            assert action.help, action.option_strings
+            assert action.help is not argparse.SUPPRESS
+    assert [option.flag for option in all_options() if not option.help] == []
+
+
+def test_every_command_is_documented() -> None:
+    """Each sub-command of `headway` appears as it is typed."""
+    assert [name for name in COMMANDS if f"headway {name}" not in TEXT] == []
+
+
+def test_no_link_leads_nowhere() -> None:
+    """Relative links name files that exist."""
+    targets = re.findall(r"\]\((?!https?:)([^)#]+)\)", TEXT)
+    assert targets
+    assert [target for target in targets if not (readme.README.parent / target).exists()] == []

@@ -9,8 +9,9 @@ import os
 import signal
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import TYPE_CHECKING, Final
 
+from headway.command_line import Parser
 from headway.environment import Identity, run_name_problem
 from headway_exporter.server import Server, health, json_document, metrics, parse_address
 from headway_exporter.sidecar import Sidecar
@@ -61,21 +62,13 @@ def _serve(options: argparse.Namespace) -> int:
     return 0
 
 
-class _Parser(argparse.ArgumentParser):
-    """Reports a bad option in one line."""
-
-    def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: {message} (see --help)\n")
-
-
-def _parser(environ: Mapping[str, str]) -> _Parser:
+def _parser(environ: Mapping[str, str]) -> Parser:
     identity = Identity.from_env(environ)
-    parser = _Parser(
-        prog="headway exporter",
+    parser = Parser(
+        "headway exporter",
         description="Follows the journals that a pod's trainer processes write and serves them as Prometheus metrics on /metrics, "
         "with /healthz and /status.json beside it. It may start before or after the trainer and outlives its deaths.",
         epilog="Each option can also be given as the environment variable named with it; the option wins.",
-        allow_abbrev=False,
     )
     parser.add_argument(
         "--dir",

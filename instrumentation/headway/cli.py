@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from headway._version import __version__
+from headway.command_line import Parser
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -59,11 +60,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 130
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser() -> Parser:
     width = max(len(name) for name in COMMANDS) + 2
     listing = "\n".join(f"  {name:<{width}}{command.summary}" for name, command in COMMANDS.items())
-    parser = argparse.ArgumentParser(
-        prog="headway",
+    parser = Parser(
+        "headway",
         usage="headway [--help] [--version] COMMAND …",
         description="Where every GPU-second of a training run went, and whether a recovery really recovered.",
         epilog=f"commands:\n{listing}\n\n`headway COMMAND --help` tells more.",

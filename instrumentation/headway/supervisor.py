@@ -6,7 +6,6 @@ with the recording never stops or delays the launcher. As process 1 it also reap
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import logging
 import os
@@ -18,12 +17,14 @@ import sys
 from typing import TYPE_CHECKING, Any, Final
 
 from headway import clock
+from headway.command_line import Parser
 from headway.environment import Identity, run_name_problem
 from headway.files import make_run_folder
 from headway.journal import JournalWriter
 from headway.launcher_output import LauncherOutput, LineSplitter
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
 _log = logging.getLogger("headway")
@@ -48,9 +49,9 @@ def main(argv: Sequence[str]) -> int:
     return run(command, environ)
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="headway run",
+def _parser() -> Parser:
+    parser = Parser(
+        "headway run",
         usage="headway run [options] -- COMMAND [ARGUMENT …]",
         description="Starts a launcher (ft_launcher, torchrun) and journals each worker's exit code, missed heartbeats, restarts "
         "left and its own end. Output, signals and the exit code pass through.",

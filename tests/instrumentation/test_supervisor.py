@@ -227,7 +227,7 @@ def test_bad_usage(start: Callable[..., Run], arguments: list[str]) -> None:
     """Without a command, or with an option that is not ours, nothing is started."""
     code, out, err = start(*arguments).finish()
     assert (code, out) == (2, b"")
-    assert b"headway run: error: " in err
+    assert b"headway run: " in err
 
 
 def test_killed_supervisor_leaves_a_whole_journal(start: Callable[..., Run]) -> None:

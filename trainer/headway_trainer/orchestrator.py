@@ -21,6 +21,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from headway.command_line import Parser
 from headway.environment import Identity
 
 if TYPE_CHECKING:
@@ -141,19 +142,39 @@ def _journal_folder() -> Path:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Command line of the module; see its docstring."""
-    parser = argparse.ArgumentParser(
-        prog="python -m headway_trainer.orchestrator", description=(__doc__ or "").splitlines()[0]
-    )
-    parser.add_argument("--restarts", type=int, default=3, help="how often the pod may be started again (default: 3)")
+    parser = Parser("python -m headway_trainer.orchestrator", description=(__doc__ or "").splitlines()[0])
     parser.add_argument(
-        "--backoff", type=float, default=2.0, help="seconds before the first restart, then doubled (default: 2)"
+        "--restarts", type=_count, default=3, help="how often the pod may be started again (default: 3)"
+    )
+    parser.add_argument(
+        "--backoff", type=_seconds, default=2.0, help="seconds before the first restart, then doubled (default: 2)"
     )
     parser.add_argument("command", nargs=argparse.REMAINDER, help="-- COMMAND…: the pod's main process")
     options = parser.parse_args(argv)
     command = options.command[1:] if options.command[:1] == ["--"] else options.command
     if not command:
         parser.error("what should run? Put the pod's command after --")
-    return supervise(command, restarts=options.restarts, backoff_seconds=options.backoff)
+    try:
+        return supervise(command, restarts=options.restarts, backoff_seconds=options.backoff)
+    except OSError as error:
+        print(f"orchestrator: cannot start {command[0]}: {error.strerror}", file=sys.stderr)
+        return 2
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"must be a whole number from 0, got {text!r}")
+    return int(text)
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds <= _LONGEST_BACKOFF_SECONDS:
+        raise argparse.ArgumentTypeError(f"must be seconds from 0 to {_LONGEST_BACKOFF_SECONDS:g}, got {text!r}")
+    return seconds
 
 
 if __name__ == "__main__":

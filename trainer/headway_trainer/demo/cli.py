@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import shutil
 import sys
 import time
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rich.console import Console
 
+from headway.command_line import Parser
 from headway_trainer.demo import plan, report, runner, view
 from headway_trainer.faults import fired_faults
 
@@ -26,7 +26,7 @@ Status = dict[str, Any]
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the demo; 0 when everything observed is what was injected and the result is bit-equal, else 1."""
-    parser = argparse.ArgumentParser(prog="headway demo", description=DESCRIPTION)
+    parser = Parser("headway demo", description=DESCRIPTION)
     parser.add_argument(
         "--output",
         type=Path,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from rich.box import SIMPLE
+from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
@@ -117,12 +117,16 @@ def read_results(output: Path) -> list[dict[str, Any]]:
 def recoveries_table(rows: Sequence[Row]) -> Table:
     """Injected on the left, observed on the right."""
     table = Table(
-        title="What was injected, and what the sidecar made of it", title_justify="left", title_style="bold", box=SIMPLE
+        title="What was injected, and what the sidecar made of it",
+        title_justify="left",
+        title_style="bold",
+        box=SIMPLE_HEAD,
+        padding=(0, 2, 0, 0),
     )
     for title in ("time", "injected", "layer", "cause", "origin"):
         table.add_column(title, overflow="fold")
-    table.add_column("steps lost", justify="right")
-    table.add_column("to first step", justify="right")
+    table.add_column("steps\nlost", justify="right")
+    table.add_column("to first\nstep", justify="right")
     table.add_column("")
     for row in rows:
         table.add_row(_clock(row.fired.wall), str(row.fired.fault), *_observed(row), _tick(not row.problems))
@@ -146,7 +150,9 @@ def _observed(row: Row) -> tuple[str, str, str, str, str]:
 def time_table(status: dict[str, Any]) -> Table:
     """Where the time of all ranks went, in percent, largest first."""
     elapsed = status["elapsed_rank_seconds"]
-    table = Table(title="Where the time went", title_justify="left", title_style="bold", box=SIMPLE)
+    table = Table(
+        title="Where the time went", title_justify="left", title_style="bold", box=SIMPLE_HEAD, padding=(0, 2, 0, 0)
+    )
     table.add_column("state")
     table.add_column("share", justify="right")
     table.add_column("rank-seconds", justify="right")

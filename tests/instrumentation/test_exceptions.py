@@ -198,6 +198,7 @@ os._exit(0)
 @pytest.mark.parametrize("how", ["killed", "hung"])
 def test_what_gloo_really_raises_is_an_echo(tmp_path: Path, how: str) -> None:
     """The peer of a rank that was killed, or that hangs beyond the time-out, reports a collective and no cause."""
+    pytest.importorskip("torch", reason="needs torch")
     arguments = [sys.executable, "-W", "ignore", "-c", PEER]
     with (
         subprocess.Popen([*arguments, "1", how, str(tmp_path)], stdin=subprocess.PIPE) as other,

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headway import Recorder, Step
+from headway._version import __version__
 from headway.exceptions import PlainError
 from headway.journal import JournalReader
 from headway.ring import RingReader, StepRecord, ring_name
@@ -93,7 +94,7 @@ def test_a_life_begins_with_what_it_is(make: Make) -> None:
         "settings": {"total_steps": 300},
     }
     assert {name: started.fields[name] for name in wanted} == wanted
-    versions = {name: installed_version(name) for name in ("headway", "torch")}
+    versions = {"headway": __version__, "torch": installed_version("torch")}
     assert {name: started.fields["versions"].get(name) for name in versions} == versions
     assert started.incarnation is None
     assert entered.fields == {"rank": 5, "world_size": 8, "mode": "active", "attempt": 2, "cycle": 0, "iteration": 1}

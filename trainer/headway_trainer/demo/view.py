@@ -52,14 +52,16 @@ def view_for(console: Console, title: str) -> View:
 
 
 class LiveView:
-    """Redraws three lines in place; recoveries scroll by above them."""
+    """Redraws two lines in place below the title; recoveries scroll by above them."""
 
     def __init__(self, console: Console, title: str) -> None:
+        self._console = console
         self._title = title
-        self._live = Live(Text(title, style="bold"), console=console, refresh_per_second=8)
+        self._live = Live(Text("  starting"), console=console, refresh_per_second=8)
         self._told = _Recoveries()
 
     def __enter__(self) -> LiveView:
+        self._console.print(Text(self._title, style="bold"))
         self._live.__enter__()
         return self
 
@@ -71,8 +73,8 @@ class LiveView:
     def show(self, status: Status) -> None:
         """Redraw."""
         for line in self._told.new_lines(status):
-            self._live.console.print(Text("  " + line, style="magenta"))
-        self._live.update(Group(Text(self._title, style="bold"), _bar(status), Text("  " + signals(status))))
+            self._console.print(Text("  " + line, style="magenta"))
+        self._live.update(Group(_bar(status), Text("  " + signals(status))))
 
 
 class PlainView:
@@ -119,14 +121,14 @@ class _Recoveries:
 
 
 def _bar(status: Status) -> Table:
-    total = status["total_steps"] or 1
+    total = status["total_steps"]
     step = status["step"] or 0
     row = Table.grid(padding=(0, 1))
     state = status["state"] or "waiting"
     row.add_row(
         "  step",
-        ProgressBar(total=total, completed=step, width=40),
-        f"{step:>4}/{total}",
+        ProgressBar(total=total or 1, completed=step, width=40),
+        f"{step:>4}/{total or '?'}",
         f"loss {_number(status['loss'], '.4f')}",
         Text(state, style=STATE_STYLES.get(state, "white")),
     )

@@ -62,6 +62,10 @@ _LARGEST_CHUNK: Final = 4_096
 _NEAR: Final = 64
 _SKIPS_PER_POLL: Final = 16
 
+# Bound here once: a look-up less for each record.
+_pack_record = RECORD.pack_into
+_crc32 = zlib.crc32
+
 
 class RingWriter:
     """Writes the ring file of one life.
@@ -161,18 +165,25 @@ class RingWriter:
             struct.error: a value is no number or does not fit; nothing was written.
             OSError: only where the file is not mapped, for example a full disk.
         """
+        flags = 0
+        if loss is None:
+            loss = 0.0
+        else:
+            flags = LOSS_SET
+        if tokens is None:
+            tokens = 0
+        else:
+            flags |= TOKENS_SET
         sequence = self.sequence
-        flags = (LOSS_SET if loss is not None else 0) | (TOKENS_SET if tokens is not None else 0)
         record = self._record
-        fields = (flags, data_wait_ns, blocked_ns, tokens or 0, sequence, step, start_ns, end_ns, loss or 0.0)
-        RECORD.pack_into(record, 0, 0, *fields)
-        self._record_words[0] = zlib.crc32(self._record_checked)
-        at = HEADER_BYTES + sequence % self.capacity * RECORD_BYTES
-        end = at + RECORD_BYTES
+        _pack_record(record, 0, 0, flags, data_wait_ns, blocked_ns, tokens, sequence, step, start_ns, end_ns, loss)
+        self._record_words[0] = _crc32(self._record_checked)
         mapped = self.mapped
         if mapped is None:
-            self._write(record, at)
+            self._write(record, HEADER_BYTES + sequence % self.capacity * RECORD_BYTES)
             return
+        at = self.at
+        end = at + RECORD_BYTES
         # An exception that another thread injects can come out of any call, but not between two plain stores: so no
         # record is written twice under one number. Were it to come here, a number would be skipped, which a reader
         # survives.

@@ -34,8 +34,8 @@ class Step:
     """The step that is being recorded: one reused object, so that recording a step allocates nothing.
 
     `with recorder.step(n) as s:` records the step when the body ends, and nothing when it raises. Inside, set `s.loss`
-    (a Python float: a CUDA tensor would synchronise) and `s.tokens`. Steps do not nest, and belong to the thread that
-    trains.
+    (a Python float: a CUDA tensor would synchronise) and `s.tokens` (those that this rank trained on). Steps do not nest,
+    and belong to the thread that trains.
     """
 
     __slots__ = (
@@ -45,12 +45,12 @@ class Step:
         "_count_dropped",
         "_data_wait_ns",
         "_ring",
-        "_tokens",
         "_unusual",
         "last",
         "loss",
         "number",
         "start_ns",
+        "tokens",
     )
 
     def __init__(self, abandoned: Callable[[], None], count_dropped: Callable[[], None]) -> None:
@@ -59,7 +59,7 @@ class Step:
         self._append: Append | None = None
         self._ring: RingWriter | None = None
         self._unusual = True
-        self._tokens: int | None = None
+        self.tokens: int | None = None
         self._data_wait_ns = 0
         self._blocked_ns = 0
         self.number = -1
@@ -72,16 +72,6 @@ class Step:
         self._append = append if ring is None else ring.append
         self._ring = ring if ring is not None and ring.mapped is not None else None
         self._unusual = True  # until the first `reset`, which knows whether there is a ring
-
-    @property
-    def tokens(self) -> int | None:
-        """Tokens that this rank trained on in the step."""
-        return self._tokens
-
-    @tokens.setter
-    def tokens(self, tokens: int | None) -> None:
-        self._tokens = tokens
-        self._unusual = True
 
     def add_data_wait(self, duration_ns: int) -> None:
         """Time in this step that training waited for data."""
@@ -102,7 +92,7 @@ class Step:
         """Forgets a step that was interrupted, and what was said of it."""
         self.start_ns = 0
         self._unusual = self._ring is None
-        self._tokens = None
+        self.tokens = None
         self._data_wait_ns = 0
         self._blocked_ns = 0
 
@@ -120,12 +110,16 @@ class Step:
             self.reset()
             return
         loss = self.loss
+        tokens = self.tokens
         number = self.last = self.number
         start_ns = self.start_ns
         self.start_ns = 0
         try:
-            if loss is None or self._unusual:
-                self._append_any(start_ns, end_ns)
+            if loss is None or tokens is not None or self._unusual:
+                data_wait_ns, blocked_ns, append = self._data_wait_ns, self._blocked_ns, self._append
+                self.reset()
+                if append is not None:
+                    append(number, start_ns, end_ns, data_wait_ns, blocked_ns, loss, tokens)
                 return
             # What `RingWriter.append` does, for the usual step. See there why the number and the place are taken right
             # before the bytes are stored.
@@ -141,13 +135,6 @@ class Step:
             ring.mapped[at:end] = scratch  # type: ignore[index]  # only a mapped ring gets here
         except Exception:  # noqa: BLE001 - whatever it is, training goes on
             self._append_bare(start_ns, end_ns)
-
-    def _append_any(self, start_ns: int, end_ns: int) -> None:
-        append, loss, tokens = self._append, self.loss, self._tokens
-        data_wait_ns, blocked_ns = self._data_wait_ns, self._blocked_ns
-        self.reset()
-        if append is not None:
-            append(self.number, start_ns, end_ns, data_wait_ns, blocked_ns, loss, tokens)
 
     def _append_bare(self, start_ns: int, end_ns: int) -> None:
         """Second try, without loss and tokens, which may be no numbers: the step counts all the same."""

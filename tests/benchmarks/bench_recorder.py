@@ -37,17 +37,20 @@ def main() -> int:
         histogram = Histogram("step_seconds", "Duration of a step", registry=CollectorRegistry())
         ring = recorder.identity.folder / ring_name(recorder.identity.slot, recorder.life)
         fill(recorder)
+        jobs = (record_steps, record_steps_with_tokens, record_steps_with_data_wait)
         found = []
         for _ in range(REPETITIONS):
-            step, observation = (median_us(job) for job in (lambda: record_steps(recorder), lambda: observe(histogram)))
-            found.append((step, observation, catch_up(ring)))
-        step_us, observe_us, catch_up_ms = map(min, zip(*found, strict=True))
+            steps = [median_us(lambda job=job: job(recorder)) for job in jobs]  # type: ignore[misc]
+            found.append((*steps, median_us(lambda: observe(histogram)), catch_up(ring)))
+        step_us, with_tokens_us, with_wait_us, observe_us, catch_up_ms = map(min, zip(*found, strict=True))
         recorder.close()
     ratio = step_us / observe_us
     rows = [
         ("recording a step", step_us, "us", MOST_MICROSECONDS),
         ("one Histogram.observe", observe_us, "us", None),
         ("step / observation", ratio, "", MOST_OBSERVATIONS),
+        ("step with tokens too", with_tokens_us, "us", MOST_MICROSECONDS),
+        ("and a data_wait in it", with_wait_us, "us", None),
         ("reading a full ring", catch_up_ms, "ms", MOST_CATCH_UP_MILLISECONDS),
     ]
     for name, figure, unit, bound in rows:
@@ -60,6 +63,24 @@ def record_steps(recorder: Recorder) -> None:
     for number in range(BATCH):
         with recorder.step(number) as step:
             step.loss = 1.0
+
+
+def record_steps_with_tokens(recorder: Recorder) -> None:
+    """Steps that tell their tokens as well."""
+    for number in range(BATCH):
+        with recorder.step(number) as step:
+            step.loss = 1.0
+            step.tokens = 4096
+
+
+def record_steps_with_data_wait(recorder: Recorder) -> None:
+    """What the reference trainer records in each step."""
+    for number in range(BATCH):
+        with recorder.step(number) as step:
+            with recorder.phase("data_wait"):
+                pass
+            step.loss = 1.0
+            step.tokens = 4096
 
 
 def observe(histogram: Histogram) -> None:

@@ -374,7 +374,8 @@ class Pod:
         if self.finished:
             return "finished"
         states = {books.state for books in self.ledger.slots.values()}
-        if states & {"restart"} and self._launcher_gone and not self.alive:
+        waits_for_launcher = "restart" in states and not self._launcher_gone
+        if states and not self.alive and not waits_for_launcher:
             return "down"
         return next((state for state in _PRIORITY if state in states), None)
 

@@ -117,8 +117,11 @@ class Recoveries:
 
     @property
     def last_opened(self) -> float:
-        """When the newest recovery opened; minus infinity before the first."""
-        return self.kept[-1].opened if self.kept else -math.inf
+        """When the newest attempt of the newest recovery became necessary; minus infinity before the first."""
+        if not self.kept:
+            return -math.inf
+        newest = self.kept[-1]
+        return max((sign.at for sign in newest.current.evidence), default=newest.opened)
 
     def fail(self, evidence: Evidence, *, tip: int, mark: int, markers: tuple[Marker, ...]) -> None:
         """A sign of a failure: opens a recovery, or a further attempt, or adds to the one under way."""

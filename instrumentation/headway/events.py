@@ -87,6 +87,7 @@ KINDS: Final[Mapping[str, Kind]] = {
             "world_size": Field(INTEGER, "ranks in the group at start"),
             "attempt": _COUNTS["attempt"],
             "cycle": _COUNTS["cycle"],
+            "iteration": _COUNTS["iteration"],
             "node": Field(TEXT, "host name, or the node's name when the environment gives it"),
             "gpu_uuid": Field(TEXT, "UUID of the GPU this rank uses"),
             "versions": Field(TABLE, "name to version: headway, python, torch, nvrx"),
@@ -174,7 +175,7 @@ KINDS: Final[Mapping[str, Kind]] = {
         },
     ),
     "signal": Kind(
-        "a signal was delivered to the process",
+        "a signal reached the pod (`headway run`), or a process that watches its handler (`Recorder.watch_signals`)",
         {"signal": Field(INTEGER, "its number"), "name": Field(TEXT, "its name")},
     ),
     "operator_rollback": Kind(

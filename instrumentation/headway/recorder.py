@@ -18,6 +18,7 @@ import logging
 import math
 import os
 import signal
+import sys
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from headway import exceptions, process, sampler
@@ -29,7 +30,7 @@ from headway.steps import Phase, Phases, Step
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
-    from types import FrameType
+    from types import FrameType, TracebackType
 
 _log = logging.getLogger("headway")
 
@@ -82,15 +83,22 @@ class Recorder:
         self._queue: dict[str, Any] = {}
         self._previous_handlers: dict[int, Any] = {}
         self._session: Session | None = None
+        self._broken = False
+        self._previous_excepthook = sys.excepthook
         self._sampler: sampler.Sampler | None = None
         for warning in identity.warnings:
             _log.warning("%s", warning)
+        if not _singleton.claim(self):
+            _log.warning("a second recorder records nothing: a process has one life, use Recorder.from_env()")
+            return
         try:
             self._session = Session.open(identity, self.life)
             self._begin(self._session, settings or {}, backend, os.environ if environ is None else environ)
         except Exception as error:  # noqa: BLE001 - a broken journal folder must not keep anybody from training
             _log.warning("headway records nothing in this process, training goes on: %s", error)
             self._release()
+            self._broken = True
+            self._step.record_into(None, self._drop_step)
 
     @classmethod
     def from_env(
@@ -321,6 +329,7 @@ class Recorder:
         self._step.record_into(session.ring, self._drop_step)
         self.enabled = True
         atexit.register(self.close)
+        self._previous_excepthook, sys.excepthook = sys.excepthook, self._on_uncaught
         self._write(
             "process_started",
             pid=os.getpid(),
@@ -328,6 +337,7 @@ class Recorder:
             world_size=identity.world_size,
             attempt=identity.attempt,
             cycle=identity.cycle,
+            iteration=0,
             node=identity.node,
             gpu_uuid=process.gpu_uuid(environ, identity.slot),
             versions=process.versions(),
@@ -358,6 +368,8 @@ class Recorder:
     def _write(self, kind: str, **fields: Any) -> None:
         if self.enabled and self._session is not None:
             self._session.journal.write(kind, fields, self.incarnation)
+        elif self._broken:
+            self._count_dropped()
 
     def _write_phase(self, name: str, edge: str, seconds: float | None) -> None:
         self._write("phase", name=name, edge=edge, seconds=seconds)
@@ -366,6 +378,12 @@ class Recorder:
         with contextlib.suppress(ValueError):  # a real-time signal has no name
             self._write("signal", signal=signum, name=signal.Signals(signum).name)
         self._previous_handlers[signum](signum, frame)
+
+    def _on_uncaught(self, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        """An exception that ends the process without having passed `capture()` is its last word all the same."""
+        if not isinstance(error, KeyboardInterrupt):
+            self.fault_caught(error)
+        self._previous_excepthook(kind, error, trace)
 
     def _abandon_step(self) -> None:
         self._phases.end_all(in_step=True)
@@ -381,6 +399,8 @@ class Recorder:
         self.enabled = False
         self._step.record_into(None, None)
         atexit.unregister(self.close)
+        if sys.excepthook == self._on_uncaught:
+            sys.excepthook = self._previous_excepthook
         if self._sampler is not None:
             self._sampler.stop()
         if self._session is not None:

@@ -31,6 +31,13 @@ class ProcessWide(Generic[_Value]):
                 self._value = make()
             return self._value
 
+    def claim(self, value: _Value) -> bool:
+        """Makes `value` the one there is; False when there is another."""
+        with self._guard:
+            if self._value is None:
+                self._value = value
+            return self._value is value
+
     def forget(self, value: _Value) -> None:
         """Makes room for a new one, if `value` is the one there is."""
         if self._value is value:

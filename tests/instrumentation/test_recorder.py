@@ -338,7 +338,11 @@ input()
         kinds = [event.kind for event in JournalReader(folder / "slot-0.jsonl").poll()]
         assert set(kinds) == {"process_started", "sample"}
         locked = subprocess.run(
-            [sys.executable, "-c", f"import fcntl; fcntl.lockf(open({str(folder / 'slot-0.lock')!r}), 6, 1, {life})"],
+            [
+                sys.executable,
+                "-c",
+                f"import fcntl; fcntl.lockf(open({str(folder / 'slot-0.lock')!r}, 'r+'), 6, 1, {life})",
+            ],
             stderr=subprocess.DEVNULL,
             check=False,
         )
@@ -656,3 +660,45 @@ def test_all_names_the_public_surface() -> None:
 
 def _is_module(value: object) -> bool:
     return type(value).__name__ == "module"
+
+
+def test_an_uncaught_exception_is_the_last_word(tmp_path: Path) -> None:
+    """Three lines in a plain loop are enough to know why it ended, and the traceback still reaches the terminal."""
+    code = """
+from headway import Recorder
+recorder = Recorder.from_env()
+with recorder.step(1) as step: step.loss = 1.0
+raise ZeroDivisionError("one over nothing")
+"""
+    environ = os.environ | {"HEADWAY_DIR": str(tmp_path), "HEADWAY_RUN": "run", "HEADWAY_SAMPLE_SECONDS": "0"}
+    done = subprocess.run([sys.executable, "-c", code], env=environ, capture_output=True, check=False, timeout=60)
+    assert done.returncode == 1
+    assert b"ZeroDivisionError: one over nothing" in done.stderr
+    told = JournalReader(tmp_path / "run" / "slot-0.jsonl").poll()
+    assert [event.kind for event in told] == ["process_started", "fault_caught", "process_exited"]
+    assert told[1].fields["type"] == "ZeroDivisionError"
+
+
+def test_a_second_recorder_of_the_process_records_nothing(make: Make, caplog: pytest.LogCaptureFixture) -> None:
+    """Opening and closing the lock's file again would drop the first one's life lock."""
+    recorder = make()
+    second = Recorder(recorder.identity)
+    assert not second.enabled
+    assert "use Recorder.from_env()" in caplog.text
+    second.close()
+    assert recorder.enabled
+    assert Recorder.from_env() is recorder
+    path = recorder.identity.folder / "slot-0.lock"
+    attempt = f"import fcntl; fcntl.lockf(open({str(path)!r}, 'r+'), 6, 1, {recorder.life})"
+    assert subprocess.run([sys.executable, "-c", attempt], capture_output=True, check=False).returncode == 1
+
+
+def test_what_a_broken_folder_costs_is_counted(tmp_path: Path, make: Make) -> None:
+    """No folder, no records, but the count of what is missing."""
+    (tmp_path / "file").touch()
+    recorder = make(tmp_path / "file")
+    assert not recorder.enabled
+    with recorder.step(1) as step:
+        step.loss = 1.0
+    recorder.train_finished(1)
+    assert recorder.dropped == 2

@@ -309,7 +309,7 @@ class Pod:
         slot.enter(event)
         self.ledger.slot(slot.number).train_entered(_ns(event.mono), active=not slot.reserve)
         self.info.world_size = event.fields.get("world_size", self.info.world_size)
-        self.info.settings_seen(event.fields.get("settings", {}))
+        self.info.train_entered(event.fields)
         self.recoveries.world_size = self.info.world_size
 
     # The rest.

@@ -18,6 +18,7 @@ _SETTINGS: Final = (
     "checkpoint_interval_steps",
     "heartbeat_initial_seconds",
     "heartbeat_rank_seconds",
+    "in_process_restart_budget",
 )
 
 
@@ -59,6 +60,14 @@ class RunInfo:
         """What is in force, as far as this version knows the names."""
         found = {name: number(settings.get(name)) for name in _SETTINGS}
         self.settings |= {name: value for name, value in found.items() if value is not None}
+
+    def train_entered(self, fields: Mapping[str, Any]) -> None:
+        """Every in-process restart takes one off that layer's budget, which a new process has whole."""
+        self.settings_seen(fields.get("settings", {}))
+        limit = self.settings.get("in_process_restart_budget")
+        if limit is not None:
+            self.budget_limit["in_process"] = int(limit)
+            self.budget_remaining["in_process"] = max(0, int(limit) - fields.get("iteration", 0))
 
     def group_failed(self, fields: Mapping[str, Any]) -> None:
         """The launcher told its budget; the restart it announces is taken off."""

@@ -94,7 +94,7 @@ KINDS: Final[Mapping[str, Kind]] = {
             "settings": Field(
                 TABLE,
                 "what is in force, name to number: total_steps, checkpoint_interval_steps, "
-                "heartbeat_initial_seconds, heartbeat_rank_seconds, soft_timeout_seconds, hard_timeout_seconds, "
+                "in_process_restart_budget, heartbeat_initial_seconds, heartbeat_rank_seconds, soft_timeout_seconds, hard_timeout_seconds, "
                 "collective_timeout_seconds",
             ),
             "pods_expected": Field(INTEGER, "pods that the run should have"),

@@ -9,12 +9,16 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from headway.journal import JournalReader
+from headway.ring import RingReader
 from headway_trainer.demo import report, runner
 from headway_trainer.faults import FiredFault, fired_faults
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
+
+    from headway.ring import StepRecord
 
 PATIENT = (
     "--resilience.soft-timeout-seconds=60",
@@ -120,6 +124,19 @@ def run_unobserved(command: Sequence[str], output: Path, environment: dict[str, 
         command, env=os.environ | environment, capture_output=True, text=True, timeout=LIMIT_SECONDS, check=False
     )
     return done.returncode, done.stdout + done.stderr
+
+
+def checkpoints_of_rank(outcome: Outcome, rank: int) -> list[dict[str, Any]]:
+    """Fields of the rank's `checkpoint` events, in order."""
+    reader = JournalReader(outcome.output / "journal" / "e2e" / f"slot-{rank}.jsonl")
+    return [dict(event.fields) for event in reader.poll() if event.kind == "checkpoint"]
+
+
+def steps_of_rank(outcome: Outcome, rank: int) -> list[StepRecord]:
+    """The step records of the rank's newest life."""
+    folder = outcome.output / "journal" / "e2e"
+    newest = max(folder.glob(f"slot-{rank}.*.steps"), key=lambda path: path.stat().st_mtime)
+    return RingReader.open(newest).poll()
 
 
 def wait_until(condition: Callable[[], Any], what: str, seconds: float, log: Path | None = None) -> None:

@@ -183,6 +183,10 @@ def test_limits_in_force_and_longest_silences() -> None:
     budget = samples(restarts(story.pod))
     assert budget["headway_restart_budget_limit", "launcher"] == 3
     assert budget["headway_restart_budget_remaining", "launcher"] == 2
+    story.event(0, "train_entered", 1.0, iteration=3, settings={"in_process_restart_budget": 10})
+    budget = samples(restarts(story.pod))
+    assert budget["headway_restart_budget_limit", "in_process"] == 10
+    assert budget["headway_restart_budget_remaining", "in_process"] == 7
 
 
 def test_a_life_whose_start_was_rotated_away_is_known_by_its_traces() -> None:

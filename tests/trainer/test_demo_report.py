@@ -72,6 +72,8 @@ def test_a_corrupt_checkpoint_must_have_been_rejected() -> None:
     assert problems(RECOVERY, rejected, "corrupt_checkpoint@120") == []
     assert problems(RECOVERY, RESUME, "corrupt_checkpoint@120") == ["checkpoints rejected on resume: none"]
     assert problems(RECOVERY, rejected) == ["checkpoints rejected on resume: [110]"]
+    further = report.Resume(1008.0, 100, (115, 110))
+    assert problems(RECOVERY, further, "corrupt_checkpoint@120") == ["checkpoints rejected on resume: [115, 110]"]
 
 
 def test_faults_that_restart_nothing_need_no_recovery() -> None:

@@ -72,6 +72,7 @@ def settings_in_force(config: TrainConfig) -> dict[str, float]:
     if config.checkpoint.mode != "off":
         settings["checkpoint_interval_steps"] = config.checkpoint.every
     if resilience.in_process:
+        settings["in_process_restart_budget"] = resilience.max_in_process_restarts
         settings["soft_timeout_seconds"] = resilience.soft_timeout_seconds
         settings["hard_timeout_seconds"] = resilience.hard_timeout_seconds
     return settings

@@ -12,6 +12,7 @@ from headway_trainer import parallel
 from headway_trainer.model import token_loss
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from contextlib import AbstractContextManager
 
     from torch import nn
@@ -29,6 +30,7 @@ def evaluate(
     rank: int = 0,
     world_size: int = 1,
     forward: AbstractContextManager[object] | None = None,
+    after_batch: Callable[[], object] = lambda: None,
 ) -> float:
     """Mean loss per token, in nats, over fixed batches of held-out text.
 
@@ -44,6 +46,7 @@ def evaluate(
         rank: of this process.
         world_size: number of ranks.
         forward: context for the forward passes (see `parallel.autocast`).
+        after_batch: called after each batch: an evaluation may last longer than a watchdog waits.
     """
     was_training = model.training
     model.eval()
@@ -54,6 +57,7 @@ def evaluate(
             batch = corpus.held_out_batch(min(number, batches - 1), of=batches).to(device)
             loss = token_loss(model(batch.tokens), batch.labels)
             total += loss.double() * float(number < batches)
+            after_batch()
     if world_size > 1:
         dist.all_reduce(total)
     parallel.reshard(model)

@@ -89,8 +89,10 @@ def train(config: TrainConfig, resources: Resources, call: InProcessCall | None 
         group = _meet(config, resources, iteration=call.iteration if call else 0)
         with recorder.phase("init"):
             trainee = _build(config, group)
+            pulse.beat_before_steps()
         with recorder.phase("checkpoint_load"):
             trainee.completed = _resume(config, resources, group, trainee)
+            pulse.beat_before_steps()
         facts = _facts(config, resources.corpus)
         saver = Saver(config.checkpoint, group, recorder, resources.injector, resources.checkpointer, facts)
         loss = _run_steps(config, resources, group, trainee, saver, pulse)
@@ -182,9 +184,9 @@ def _run_steps(
         pulse.beat()
         log.step(number, loss)
         if saver.due(number, config.steps):
-            saver.save(number, trainee.model, trainee.optimizer)
+            saver.save(number, trainee.model, trainee.optimizer, pulse.beat)
         if config.evaluation.every and number % config.evaluation.every == 0:
-            _evaluate(config, resources, group, trainee, number)
+            _evaluate(config, resources, group, trainee, pulse, number)
     return loss
 
 
@@ -213,7 +215,9 @@ def _step(
     return total / group.world_size
 
 
-def _evaluate(config: TrainConfig, resources: Resources, group: Group, trainee: _Trainee, number: int) -> None:
+def _evaluate(
+    config: TrainConfig, resources: Resources, group: Group, trainee: _Trainee, pulse: Pulse, number: int
+) -> None:
     with resources.recorder.phase("eval"):
         loss = evaluate(
             trainee.model,
@@ -223,6 +227,7 @@ def _evaluate(config: TrainConfig, resources: Resources, group: Group, trainee: 
             rank=group.rank,
             world_size=group.world_size,
             forward=parallel.autocast(trainee.model, config.parallel, group.device),
+            after_batch=pulse.beat,
         )
     if group.rank == 0:
         logger.info("step %d: held-out loss %.4f", number, loss)

@@ -40,10 +40,14 @@ class Pulse:
 
     def beat(self) -> None:
         """Call it at least once a step, and inside everything that lasts longer."""
-        if self._heartbeat is not None:
-            self._heartbeat.beat()
+        self.beat_before_steps()
         if self._call is not None:
             self._call.ping()
+
+    def beat_before_steps(self) -> None:
+        """The launcher's monitor only: NVRx's in-process time-outs begin to count with the first ping."""
+        if self._heartbeat is not None:
+            self._heartbeat.beat()
 
 
 def restart_in_process(

@@ -88,7 +88,7 @@ class Saver:
         """Whether a checkpoint belongs after `step`; the last step always gets one."""
         return self._config.mode != "off" and (step % self._config.every == 0 or step == last_step)
 
-    def save(self, step: int, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    def save(self, step: int, model: nn.Module, optimizer: torch.optim.Optimizer, pulse: Callable[[], None]) -> None:
         """Start one; blocks for the copy (async) or for the write (sync)."""
         if len(self._pending) >= MAX_PENDING_SAVES:
             self._recorder.checkpoint("requested", step=step)
@@ -111,6 +111,7 @@ class Saver:
                 self._write_here(save, arguments)
             else:
                 self._hand_over(save, arguments, self._checkpointer)
+            pulse()
 
     def ballot(self) -> list[float]:
         """This rank's word on the oldest save: written, failed, published."""

@@ -82,7 +82,7 @@ def _row(fired: FiredFault, recovery: dict[str, Any] | None, resumes: Sequence[R
     problems = []
     if resume is None:
         problems.append("training was not resumed")
-    elif KINDS[fired.fault.kind].checkpoint_rejected != bool(resume.rejected):
+    elif len(resume.rejected) != KINDS[fired.fault.kind].checkpoint_rejected:
         problems.append(f"checkpoints rejected on resume: {list(resume.rejected) or 'none'}")
     if recovery is None:
         problems.append("not observed")

@@ -72,7 +72,7 @@ class Identity:
         state = env.text("HEADWAY_STATE_DIR")
         rank, world_size = _rank_and_world_size(env, slot)
         return cls(
-            directory=Path(directory) if directory else default_directory(),
+            directory=_absolute(directory) if directory else default_directory(),
             shared_place=not directory,
             state_directory=Path(state) if state else None,
             run=_run(env, indexed),
@@ -95,6 +95,14 @@ def default_directory() -> Path:
     memory = Path("/dev/shm")  # noqa: S108 - Recorder checks that the folder in it is a real one and the user's own
     root = memory if os.access(memory, os.W_OK) else Path(tempfile.gettempdir())
     return root / f"headway-{os.getuid()}"
+
+
+def _absolute(directory: str) -> Path:
+    """The folder whatever the process's working directory becomes later: files are opened by name again and again."""
+    try:
+        return Path(directory).absolute()
+    except OSError:  # the working directory is gone
+        return Path(directory)
 
 
 def run_name_problem(run: str) -> str | None:

@@ -218,3 +218,11 @@ def test_no_value_of_any_variable_raises(environ: dict[str, str]) -> None:
 def test_the_default_directory_is_the_users_own() -> None:
     """Two users of one machine do not share a folder."""
     assert default_directory().name == f"headway-{os.getuid()}"
+
+
+def test_a_relative_directory_stays_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trainers change their working directory; the journal must not move, or stop, with it."""
+    monkeypatch.chdir(tmp_path)
+    directory = Identity.from_env({"HEADWAY_DIR": "journal", "HEADWAY_RUN": "r"}).directory
+    monkeypatch.chdir("/")
+    assert directory == tmp_path / "journal"

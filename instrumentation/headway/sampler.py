@@ -72,4 +72,4 @@ def interval_seconds(environ: Mapping[str, str]) -> float:
         return DEFAULT_SECONDS
     if not math.isfinite(seconds) or seconds < 0:
         return DEFAULT_SECONDS
-    return max(seconds, _SHORTEST_SECONDS) if seconds else 0.0
+    return min(max(seconds, _SHORTEST_SECONDS), threading.TIMEOUT_MAX / 2) if seconds else 0.0

@@ -151,7 +151,7 @@ class Phase:
 
     def __init__(self, phases: Phases, name: str) -> None:
         self._phases = phases
-        self.name = name[:_LONGEST_NAME]
+        self.name = name[:_LONGEST_NAME] if isinstance(name, str) else type(name).__name__  # type: ignore[redundant-expr]  # never raises
         self.start_ns = 0
         self.in_step = False
         self.in_record = False
@@ -204,8 +204,9 @@ class Phases:
         """Closes it and whatever was left open in it; does nothing when it is not open any more."""
         if phase in self._open:
             end_ns = _monotonic_ns()
-            while self._close_innermost(end_ns) is not phase:
-                pass
+            with contextlib.suppress(IndexError):  # phases of several threads: another one emptied the stack meanwhile
+                while self._close_innermost(end_ns) is not phase:
+                    pass
 
     def end_all(self, *, in_step: bool = False) -> None:
         """Closes all of them, or the innermost ones that were opened inside a step."""

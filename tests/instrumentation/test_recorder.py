@@ -702,3 +702,28 @@ def test_what_a_broken_folder_costs_is_counted(tmp_path: Path, make: Make) -> No
         step.loss = 1.0
     recorder.train_finished(1)
     assert recorder.dropped == 2
+
+
+def test_phases_of_several_threads_never_raise(tmp_path: Path) -> None:
+    """They belong to the thread that trains; who uses them elsewhere loses order, not the thread."""
+    code = """
+import sys, threading
+import headway
+sys.setswitchinterval(1e-6)
+recorder = headway.Recorder.from_env()
+failed = []
+threading.excepthook = lambda hooked: failed.append(hooked.exc_value)
+def work():
+    for _ in range(400):
+        with recorder.phase("eval"):
+            pass
+threads = [threading.Thread(target=work) for _ in range(8)]
+[thread.start() for thread in threads]
+[thread.join() for thread in threads]
+with recorder.phase(None):
+    pass
+sys.exit(repr(failed[:1]) if failed else 0)
+"""
+    environ = os.environ | {"HEADWAY_DIR": str(tmp_path), "HEADWAY_RUN": "r"}
+    done = subprocess.run([sys.executable, "-c", code], env=environ, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

@@ -220,3 +220,9 @@ def test_the_sampler_does_not_keep_a_process_alive(tmp_path: Path) -> None:
     environ = os.environ | {"HEADWAY_DIR": str(tmp_path), "HEADWAY_RUN": "run", "HEADWAY_SAMPLE_SECONDS": "0.02"}
     done = subprocess.run([sys.executable, "-c", code], env=environ, check=False, timeout=60, capture_output=True)
     assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_an_interval_beyond_what_a_thread_can_wait() -> None:
+    """A very long one is as good as none, and must not end the thread with a traceback."""
+    seconds = sampler.interval_seconds({"HEADWAY_SAMPLE_SECONDS": "1e300"})
+    assert seconds <= threading.TIMEOUT_MAX

@@ -86,4 +86,4 @@ class RunInfo:
 
 
 def _text(value: object, otherwise: str) -> str:
-    return value[:_TEXT_LIMIT] if isinstance(value, str) else otherwise
+    return value[:_TEXT_LIMIT].encode("utf-8", "replace").decode() if isinstance(value, str) else otherwise

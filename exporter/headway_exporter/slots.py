@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from headway.events import Event
 
 TERMINATION_SIGNALS: Final = (2, 15)
+_LONGEST_UUID: Final = 128
 
 
 @dataclass(slots=True)
@@ -67,7 +68,7 @@ class Slot:
         self.entered = self.sampled = self.in_collective = self.terminated = None
         self.incarnation = None
         self.depth, self.oldest_wall, self.writer_up, self.writer_bytes = 0, None, None, None
-        self.gpu_uuid = fields.get("gpu_uuid", self.gpu_uuid)
+        self.gpu_uuid = fields.get("gpu_uuid", self.gpu_uuid)[:_LONGEST_UUID]
         self.hard_timeout = number(fields.get("settings", {}).get("hard_timeout_seconds"))
 
     def enter(self, event: Event) -> None:

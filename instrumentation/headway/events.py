@@ -319,4 +319,9 @@ def _checked(data: dict[str, Any], name: str, spec: Field) -> Any:
         return None
     if isinstance(value, float) and not math.isfinite(value):
         return None
-    return value
+    return _encodable(value) if isinstance(value, str) else value
+
+
+def _encodable(text: str) -> str:
+    """The text with half surrogate pairs replaced: JSON can hold them, no encoding of a label can."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()

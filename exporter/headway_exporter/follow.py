@@ -11,7 +11,7 @@ import os
 import re
 import stat
 import threading
-from collections import Counter
+from collections import Counter, OrderedDict
 from typing import TYPE_CHECKING, Final
 
 from headway import clock
@@ -36,7 +36,8 @@ MOST_NAMES: Final = 1_024
 """Refused files whose names are remembered, so that each counts once."""
 OTHER_RUNS_SECONDS: Final = 5.0
 _ROUNDS: Final = 2
-_MOST_HELD: Final = 20_000
+_MOST_HELD: Final = 2_048
+"""Observations of a file that wait for those of others: times the files, a bound on the memory of a late start."""
 _SLOT_JOURNAL: Final = re.compile(r"slot-(\d{1,4})\.jsonl")
 
 
@@ -58,6 +59,9 @@ class Follower:
         self._released: list[Released] = []
         self._dropped: Counter[str] = Counter()
         self._missing: set[str] = set()
+        self._left_at: OrderedDict[str, int] = (
+            OrderedDict()
+        )  # rings that went away: a step must not count again when they are back
         self._slots: set[int] = set()
         self._refused: set[tuple[str, int]] = set()
         self._other_runs: set[str] = set()
@@ -132,12 +136,17 @@ class Follower:
     def _open(self, entry: os.DirEntry[str], slot: int, life: int | None) -> None:
         path = self._folder / entry.name
         try:
-            self._follow(entry, JournalSource(path, slot) if life is None else RingSource(path, slot, life))
+            self._follow(entry, self._source(path, slot, life))
             self._slots.add(slot)
         except RingFormatError:
             self._refuse(entry, "bad_ring")
         except OSError:
             self._refuse(entry, "unreadable")
+
+    def _source(self, path: Path, slot: int, life: int | None) -> Source:
+        if life is None:
+            return JournalSource(path, slot)
+        return RingSource(path, slot, life, self._left_at.get(path.name, 0))
 
     def _follow(self, entry: os.DirEntry[str], source: Source) -> None:
         self._sources[entry.name] = source
@@ -150,6 +159,10 @@ class Follower:
 
     def _drop_source(self, name: str) -> None:
         source = self._sources.pop(name)
+        if isinstance(source, RingSource):
+            self._left_at[name] = source.position
+            if len(self._left_at) > MOST_NAMES:
+                self._left_at.popitem(last=False)
         self._dropped += source.counts()
         source.close()
         self._missing.discard(name)

@@ -79,8 +79,8 @@ class JournalSource:
 class RingSource:
     """The steps of one life."""
 
-    def __init__(self, path: Path, slot: int, life: int) -> None:
-        """Opens the ring.
+    def __init__(self, path: Path, slot: int, life: int, first: int = 0) -> None:
+        """Opens the ring, to be read from the record numbered `first` on.
 
         Raises:
             RingFormatError: it is none, or another life's.
@@ -89,7 +89,8 @@ class RingSource:
         self._slot = slot
         self._life = life
         self._future = 0
-        self._reader = RingReader.open(path)
+        self._malformed = 0
+        self._reader = RingReader.open(path, first)
         if self._reader.life != life:
             self._reader.close()
             raise RingFormatError(f"{path} holds another life's steps")
@@ -101,13 +102,25 @@ class RingSource:
             records = self._reader.poll(_RING_LIMIT)
         except OSError:
             return []
-        good = [record for record in records if record.start_ns + record.duration_ns <= latest]
-        self._future += len(records) - len(good)
+        past = [record for record in records if record.start_ns + record.duration_ns <= latest]
+        good = [record for record in past if record.duration_ns >= 0]  # a negative one would make sums fall
+        self._future += len(records) - len(past)
+        self._malformed += len(past) - len(good)
         return [StepSeen(self._slot, self._life, record) for record in good]
+
+    @property
+    def position(self) -> int:
+        """Number of the record that comes next."""
+        return self._reader.position
 
     def counts(self) -> Counter[str]:
         """See `Source`."""
-        return Counter(overwritten=self._reader.overwritten, torn_step=self._reader.torn, future=self._future)
+        return Counter(
+            overwritten=self._reader.overwritten,
+            torn_step=self._reader.torn,
+            future=self._future,
+            malformed=self._malformed,
+        )
 
     def close(self) -> None:
         """See `Source`."""

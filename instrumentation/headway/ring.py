@@ -274,8 +274,8 @@ class RingReader:
         self._searched_at_hint = -1
 
     @classmethod
-    def open(cls, path: Path) -> RingReader:
-        """A reader at the oldest record.
+    def open(cls, path: Path, first: int = 0) -> RingReader:
+        """A reader at the oldest record that is numbered `first` or above.
 
         Raises:
             RingFormatError: the file is no ring.
@@ -287,7 +287,14 @@ class RingReader:
         except BaseException:
             os.close(fd)
             raise
-        return cls(fd, life, capacity)
+        reader = cls(fd, life, capacity)
+        reader._expected = first
+        return reader
+
+    @property
+    def position(self) -> int:
+        """Number of the record that comes next."""
+        return self._expected
 
     def poll(self, limit: int = 8_192) -> list[StepRecord]:
         """The next records, at most `limit`; an empty list when there is nothing new.

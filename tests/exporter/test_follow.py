@@ -15,7 +15,7 @@ from headway.lifelock import lock_name
 from headway.ring import RingWriter
 from headway_exporter.follow import MOST_SLOTS, Follower
 from headway_exporter.lives import MOST_WAITERS
-from headway_exporter.observations import EventSeen
+from headway_exporter.observations import EventSeen, StepSeen
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -214,3 +214,49 @@ def test_a_long_backlog_comes_in_order_and_in_portions(tmp_path: Path, folder: P
     assert times == sorted(times)
     assert max(sizes) < 2 * 60_000
     assert sum(len(held) for held in follower._held.values()) == 0
+
+
+def test_a_folder_that_comes_back_counts_no_step_again(tmp_path: Path, folder: Path) -> None:
+    """Unreadable for a moment, or moved away and back: a ring is read on where it was left."""
+    ring = RingWriter.create(folder, 0, 7, 16)
+    follower = Follower(tmp_path, RUN)
+    seen = Seen(follower)
+    now = clock.monotonic_ns()
+    for number in (1, 2):
+        ring.append(number, now, now + 1, 0, 0, 1.0, 1)
+    seen.until(lambda seen: seen.steps == [1, 2], "the steps")
+    away = folder.rename(tmp_path / "away")
+    for _ in range(4):
+        follower.poll()
+    assert not follower._sources
+    ring.append(3, now, now + 1, 0, 0, 1.0, 1)
+    away.rename(folder)
+    seen.until(lambda seen: len(seen.steps) > 2, "the step after it")
+    assert seen.steps == [1, 2, 3]
+
+
+def test_a_step_that_ends_before_it_begins(tmp_path: Path, folder: Path) -> None:
+    """A negative duration would make the sum of a histogram fall."""
+    ring = RingWriter.create(folder, 0, 7, 16)
+    now = clock.monotonic_ns()
+    ring.append(1, now, now - 1_000_000, 0, 0, 1.0, 1)
+    ring.append(2, now - 1_000, now, 0, 0, 1.0, 1)
+    seen = Seen(Follower(tmp_path, RUN)).until(lambda seen: bool(seen.steps), "the good step")
+    assert seen.steps == [2]
+    assert seen.follower.dropped["malformed"] == 1
+
+
+def test_files_that_wait_for_a_longer_one_stay_small(tmp_path: Path, folder: Path) -> None:
+    """A late start with two full rings a slot: the second one waits for the first, but not in memory."""
+    now = clock.monotonic_ns()
+    for life, count, age in ((1, 30_000, 2_000_000_000), (2, 30_000, 1_000_000_000)):
+        ring = RingWriter.create(folder, 0, life, 32_768)
+        for number in range(count):
+            ring.append(number + 1, now - age + number * 1000, now - age + number * 1000 + 900, 0, 0, 1.0, 1)
+        ring.close()
+    follower = Follower(tmp_path, RUN)
+    most, found = 0, 0
+    while found < 60_000:
+        found += sum(isinstance(seen, StepSeen) for seen in follower.poll().observations)
+        most = max(most, *(len(held) for held in follower._held.values()))
+    assert most < 6_000

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import logging
 import math
 import os
@@ -53,9 +54,11 @@ def _serve(options: argparse.Namespace) -> int:
         )
         return 1
     sidecar.start()
-    print(
-        f"headway exporter: run {options.run}, pod {options.pod_index}, {options.dir}: {server.url}/metrics", flush=True
-    )
+    with contextlib.suppress(OSError):  # nobody reading our output is no reason not to serve
+        print(
+            f"headway exporter: run {options.run}, pod {options.pod_index}, {options.dir}: {server.url}/metrics",
+            flush=True,
+        )
     signal.sigwait(_SIGNALS)
     sidecar.stop()
     server.stop()
@@ -117,7 +120,7 @@ def _run_name(text: str) -> str:
 
 
 def _label(text: str) -> str:
-    if not text.strip() or len(text) > 128:
+    if not text.strip() or len(text) > 128 or not text.isprintable():
         raise argparse.ArgumentTypeError("expected a number or a name of at most 128 characters")
     return text
 

@@ -6,6 +6,7 @@ connection has a thread, a time limit, and a place among a bounded number.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import socket
@@ -29,6 +30,7 @@ _log = logging.getLogger("headway.exporter")
 CLIENT_SECONDS: Final = 10.0
 """Longest wait for the next bytes of a request, or for a client to take its answer."""
 MOST_CONNECTIONS: Final = 32
+_ROOM_SECONDS: Final = 0.5
 
 _ALL_ADDRESSES: Final = ("", "*")
 
@@ -46,7 +48,10 @@ def metrics(collector: Collector) -> Callable[[str], Answer]:
     """Route: the exposition, in the format that the client asks for."""
 
     def answer(accept: str) -> Answer:
-        encode, content_type = choose_encoder(accept)
+        try:
+            encode, content_type = choose_encoder(accept)
+        except (TypeError, ValueError):  # a version in it that is no number
+            encode, content_type = choose_encoder("")
         return Answer(encode(collector), content_type)
 
     return answer
@@ -97,6 +102,8 @@ class Server(ThreadingHTTPServer):
     def __init__(self, address: tuple[str, int], routes: Mapping[str, Callable[[str], Answer]]) -> None:
         self.routes = routes
         self._places = threading.BoundedSemaphore(MOST_CONNECTIONS)
+        self._guard = threading.Lock()
+        self._connections: dict[socket.socket, None] = {}  # oldest first
         host, port = address
         everywhere = host in _ALL_ADDRESSES
         dual = everywhere and socket.has_dualstack_ipv6()
@@ -129,18 +136,35 @@ class Server(ThreadingHTTPServer):
         self._thread.join()
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Gives the connection a thread, or closes it when all places are taken."""
-        if self._places.acquire(blocking=False):
-            super().process_request(request, client_address)
-        else:
-            self.shutdown_request(request)
+        """Gives the connection a thread; when all places are taken, the oldest one is closed for it.
+
+        A client that sends a byte now and then never runs into `CLIENT_SECONDS`: a few dozen of them must not end all scrapes.
+        """
+        if not self._places.acquire(blocking=False):
+            self._close_oldest()
+            if not self._places.acquire(timeout=_ROOM_SECONDS):
+                self.shutdown_request(request)
+                return
+        with self._guard:
+            self._connections[request] = None
+        super().process_request(request, client_address)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         """Answers in the connection's own thread."""
         try:
             super().process_request_thread(request, client_address)
         finally:
+            with self._guard:
+                self._connections.pop(request, None)
             self._places.release()
+
+    def _close_oldest(self) -> None:
+        with self._guard:
+            oldest = next(iter(self._connections), None)
+            self._connections.pop(oldest, None)  # type: ignore[arg-type]
+        if oldest is not None:
+            with contextlib.suppress(OSError):
+                oldest.shutdown(socket.SHUT_RDWR)  # its thread finds the end of the request, and ends
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002 - the base class's signature
         """A client that went away is no reason to write on the terminal."""

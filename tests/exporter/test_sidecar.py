@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import signal
 import socket
@@ -252,3 +253,36 @@ def test_a_hostile_folder_does_not_stop_it(tmp_path: Path) -> None:
     assert dropped["malformed"] == 10_000
     assert dropped["bad_ring"] == 1
     assert dropped["unreadable"] == 1
+
+
+def test_text_that_no_encoding_can_hold(tmp_path: Path) -> None:
+    """Half a surrogate pair, as a host name of other bytes gives, must not cost every scrape of the run."""
+    (tmp_path / RUN).mkdir()
+    event = {"v": 1, "kind": "process_started", "n": 0, "wall": time.time(), "mono": time.monotonic(), "life": 7}
+    fields = {"node": "a\udcff", "gpu_uuid": "x" * 60_000, "backend": "\ud800", "versions": {"torch": "2\udc80"}}
+    (tmp_path / RUN / "slot-0.jsonl").write_text(json.dumps(event | fields) + "\n")
+    with sidecar(tmp_path) as exporter:
+        deadline = time.monotonic() + 10
+        while not any(name == "headway_run_info" for name, _ in exporter.samples()) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        labels = {name: dict(own) for name, own in exporter.samples()}
+    assert labels["headway_run_info"]["node"] == "a?"
+    assert len(labels["headway_rank_info"]["UUID"]) == 128
+
+
+def test_clients_that_never_finish_do_not_end_the_scrapes(tmp_path: Path) -> None:
+    """Each is within its time limit; the oldest one gives its place to who comes next."""
+    with sidecar(tmp_path) as exporter:
+        slow = [socket.create_connection(exporter.address) for _ in range(40)]
+        for client in slow[8:]:
+            client.sendall(b"GET /metrics HTTP/1.1\r\n")
+        assert exporter.samples()
+        assert exporter.samples()
+        for client in slow:
+            client.close()
+
+
+def test_an_accept_header_that_makes_no_sense(tmp_path: Path) -> None:
+    """It gets the plain text format, as any other unknown wish."""
+    with sidecar(tmp_path) as exporter:
+        assert exporter.get("/metrics", accept="application/openmetrics-text; version=abc")[0] == 200

@@ -137,6 +137,7 @@ def test_a_bad_command_line_gets_one_clear_line(argv: str, expected: str, capsys
         (b"- 1\n", "--config: must hold `option: value` lines"),
         (b"", "--config: must hold `option: value` lines"),
         (b"\xff\xfe\x00", "--config: cannot be read: "),
+        (b"model: &a [*a]\n", "--config: is nested too deeply, or refers to itself"),
     ],
 )
 def test_a_bad_file_gets_one_clear_line(content: bytes, expected: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -201,3 +202,13 @@ def test_parsing_needs_no_torch() -> None:
 def test_the_defaults_are_plain_yaml() -> None:
     """The configuration can be written to any log or manifest."""
     assert yaml.safe_load(yaml.safe_dump(dataclasses.asdict(parse_args(["--data", "more"])) | {"data": None}))
+
+
+@pytest.mark.parametrize("option", ["--output", "--checkpoint.directory"])
+def test_a_folder_that_is_a_file_gets_one_clear_line(option: str, tmp_path: Path) -> None:
+    """Before the layers that restart: they would try it again and again, and end in a traceback."""
+    (tmp_path / "file").touch()
+    command = [sys.executable, "-m", "headway_trainer", "--steps", "1", option, "file"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert done.returncode == 2
+    assert done.stderr.splitlines() == [f"headway train: {option}: cannot be used as a folder: file: File exists"]

@@ -114,6 +114,8 @@ def read(argv: Sequence[str], *, prog: str) -> TrainConfig:
         raise _in_words(str(error)) from error
     except (OSError, ValueError) as error:  # also what is no text
         raise ConfigError("--config", f"cannot be read: {error}") from error
+    except RecursionError as error:  # an alias that stands for itself
+        raise ConfigError("--config", "is nested too deeply, or refers to itself") from error
     config = _build(TrainConfig, namespace)
     _check_files(config)
     return config

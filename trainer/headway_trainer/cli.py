@@ -53,6 +53,7 @@ def _open(config: TrainConfig) -> Resources:
     rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     schedule = load_schedule(config.faults.schedule, config.faults.file)
     check_schedule(schedule, world_size)
+    _make_folders(config)
     device = parallel.choose_device(config.parallel, local_rank=int(os.environ["LOCAL_RANK"]))
     parallel.setup_determinism(config.parallel, device)
     corpus = Corpus.open(config.data, seed=config.seed)
@@ -60,6 +61,20 @@ def _open(config: TrainConfig) -> Resources:
     markers, checkpoints = Path(config.output) / "faults", Path(config.checkpoint.directory)
     injector = FaultInjector(schedule, markers, rank, world_size, checkpoint_dir=checkpoints)
     return Resources(recorder, corpus, injector, _checkpointer(config, recorder), device)
+
+
+def _make_folders(config: TrainConfig) -> None:
+    """Before anything that restarts: a folder that cannot be written to stays so however often the run begins again."""
+    folders = {"--output": config.output}
+    if config.checkpoint.mode != "off":
+        folders["--checkpoint.directory"] = config.checkpoint.directory
+    for option, folder in folders.items():
+        try:
+            Path(folder).mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(option, f"cannot be used as a folder: {folder}: {error.strerror}") from error
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise ConfigError(option, f"cannot be written to: {folder}")
 
 
 def settings_in_force(config: TrainConfig) -> dict[str, float]:

@@ -22,6 +22,11 @@ VERSION: Final = 1
 MAX_LINE_BYTES: Final = 65_536
 """A longer line is not an event; the writer keeps far below it (it cuts messages and tracebacks)."""
 
+MAX_TEXT_CHARACTERS: Final = 8_192
+MAX_ITEMS: Final = 1_024
+MAX_DEPTH: Final = 2
+"""What a reader keeps of a value: longer texts and lists are cut, deeper nesting is dropped."""
+
 TEXT: Final = (str,)
 INTEGER: Final = (int,)
 NUMBER: Final = (int, float)
@@ -319,7 +324,20 @@ def _checked(data: dict[str, Any], name: str, spec: Field) -> Any:
         return None
     if isinstance(value, float) and not math.isfinite(value):
         return None
-    return _encodable(value) if isinstance(value, str) else value
+    return _bounded(value)
+
+
+def _bounded(value: Any, depth: int = 0) -> Any:
+    """The value cut to what a reader can hold many of: parsed JSON takes up to thirty times the memory of its text."""
+    if isinstance(value, str):
+        return _encodable(value[:MAX_TEXT_CHARACTERS])
+    if isinstance(value, (list, dict)) and depth == MAX_DEPTH:
+        return None
+    if isinstance(value, list):
+        return [_bounded(item, depth + 1) for item in value[:MAX_ITEMS]]
+    if isinstance(value, dict):
+        return {_encodable(key): _bounded(item, depth + 1) for key, item in list(value.items())[:MAX_ITEMS]}
+    return value
 
 
 def _encodable(text: str) -> str:

@@ -19,6 +19,7 @@ import math
 import os
 import signal
 import sys
+import threading
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from headway import exceptions, process, sampler
@@ -380,8 +381,11 @@ class Recorder:
         self._previous_handlers[signum](signum, frame)
 
     def _on_uncaught(self, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-        """An exception that ends the process without having passed `capture()` is its last word all the same."""
-        if not isinstance(error, KeyboardInterrupt):
+        """An exception that ends the process without having passed `capture()` is its last word all the same.
+
+        Only that of the main thread ends it: multiprocessing's own threads call the hook too and go on.
+        """
+        if threading.current_thread() is threading.main_thread() and not isinstance(error, KeyboardInterrupt):
             self.fault_caught(error)
         self._previous_excepthook(kind, error, trace)
 

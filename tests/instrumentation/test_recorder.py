@@ -668,6 +668,13 @@ def test_an_uncaught_exception_is_the_last_word(tmp_path: Path) -> None:
 from headway import Recorder
 recorder = Recorder.from_env()
 with recorder.step(1) as step: step.loss = 1.0
+import sys, threading
+def elsewhere():  # as multiprocessing's resource sharer does, and goes on
+    try: 1 / 0
+    except ZeroDivisionError: sys.excepthook(*sys.exc_info())
+thread = threading.Thread(target=elsewhere)
+thread.start()
+thread.join()
 raise ZeroDivisionError("one over nothing")
 """
     environ = os.environ | {"HEADWAY_DIR": str(tmp_path), "HEADWAY_RUN": "run", "HEADWAY_SAMPLE_SECONDS": "0"}

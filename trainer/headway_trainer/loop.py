@@ -13,6 +13,7 @@ import json
 import logging
 import math
 import os
+import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +24,8 @@ import torch
 from headway.nvrx.gloo import gloo_sockets
 from headway_trainer import group as groups
 from headway_trainer import optim, parallel
-from headway_trainer.checkpoint import candidates, load_newest
+from headway_trainer.arguments import WRONG_USAGE
+from headway_trainer.checkpoint import CheckpointMismatchError, candidates, load_newest
 from headway_trainer.evaluate import evaluate
 from headway_trainer.model import token_loss
 from headway_trainer.resilience import InProcessCall, Pulse
@@ -91,7 +93,7 @@ def train(config: TrainConfig, resources: Resources, call: InProcessCall | None 
             trainee = _build(config, group)
             pulse.beat_before_steps()
         with recorder.phase("checkpoint_load"):
-            trainee.completed = _resume(config, resources, group, trainee)
+            trainee.completed = _resume_or_exit(config, resources, group, trainee)
             pulse.beat_before_steps()
         facts = _facts(config, resources.corpus)
         saver = Saver(config.checkpoint, group, recorder, resources.injector, resources.checkpointer, facts)
@@ -122,6 +124,17 @@ def _build(config: TrainConfig, group: Group) -> _Trainee:
     architecture = config.model.architecture()
     model = parallel.build_model(architecture, config.parallel, seed=config.seed, device=group.device, mesh=mesh)
     return _Trainee(model, optim.build_optimizer(model, config.optimizer))
+
+
+def _resume_or_exit(config: TrainConfig, resources: Resources, group: Group, trainee: _Trainee) -> int:
+    """Like `_resume`; a checkpoint of another model ends the process, for no restart in it could help."""
+    try:
+        return _resume(config, resources, group, trainee)
+    except CheckpointMismatchError as error:
+        resources.recorder.fault_caught(error)
+        if group.rank == 0:
+            print(f"headway train: --checkpoint.directory: {error}", file=sys.stderr)
+        raise SystemExit(WRONG_USAGE) from None
 
 
 def _resume(config: TrainConfig, resources: Resources, group: Group, trainee: _Trainee) -> int:

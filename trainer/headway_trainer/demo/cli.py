@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import shutil
+import signal
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import IO, TYPE_CHECKING, Any, Final
 
 from rich.console import Console
 
@@ -15,11 +18,14 @@ from headway_trainer.demo import plan, report, runner, view
 from headway_trainer.faults import fired_faults
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 POLL_SECONDS: Final = 0.25
 TIME_LIMIT_SECONDS: Final = 600.0
 LAST_WORD_SECONDS: Final = 10.0
+
+MARKER: Final = ".headway-demo"
+"""Tells a demo's folder from anybody else's; locked while the demo runs."""
 
 Status = dict[str, Any]
 
@@ -36,11 +42,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser.parse_args(argv)
     console = _console()
     started = time.monotonic()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # both stop what the demo has started
     try:
-        _empty(options.output)
-        reference, broken = plan.runs(options.output.resolve())
-        _run(reference, console)
-        status = _run(broken, console)
+        with _folder(options.output):
+            reference, broken = plan.runs(options.output.resolve())
+            _run(reference, console)
+            status = _run(broken, console)
+    except _FolderError as error:
+        print(f"headway demo: --output: {error}", file=sys.stderr)
+        return 2
     except runner.DemoError as error:
         print(f"headway demo: {error}", file=sys.stderr)
         return 1
@@ -65,14 +75,35 @@ def _console() -> Console:
     return console if console.is_terminal else Console(width=110)
 
 
-def _empty(output: Path) -> None:
-    """A folder of an earlier demo is removed; any other folder with something in it is not ours to empty."""
-    marker = output / ".headway-demo"
-    if output.exists() and not marker.exists() and (not output.is_dir() or any(output.iterdir())):
-        raise runner.DemoError(f"{output} holds something that no demo wrote; name another folder with --output")
-    shutil.rmtree(output, ignore_errors=True)
-    output.mkdir(parents=True)
-    marker.touch()
+class _FolderError(ValueError):
+    """The output folder cannot be used."""
+
+
+@contextlib.contextmanager
+def _folder(output: Path) -> Iterator[None]:
+    """The output folder, empty and ours alone: one of an earlier demo is emptied, any other with something in it is not."""
+    with _locked_marker(output):
+        yield
+
+
+def _locked_marker(output: Path) -> IO[str]:
+    marker = output / MARKER
+    try:
+        if output.exists() and not marker.exists() and any(output.iterdir()):
+            raise _FolderError(f"{output} holds something that no demo wrote; name another folder")
+        output.mkdir(parents=True, exist_ok=True)
+        file = marker.open("w")
+    except OSError as error:
+        raise _FolderError(f"{output} cannot be used: {error.strerror or error}") from None
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        file.close()
+        raise _FolderError(f"another demo is running in {output}") from None
+    for entry in output.iterdir():
+        if entry.is_dir():
+            shutil.rmtree(entry)
+    return file
 
 
 def _run(run: plan.Run, console: Console) -> Status:

@@ -16,7 +16,8 @@ venv: $(STAMP)  ## .venv with everything in it
 
 $(STAMP): pyproject.toml
 	@test -n "$(PYTHON)" || { echo "Headway needs Python 3.10, 3.11 or 3.12 on the PATH (NVRx has no wheels for 3.13); or say make PYTHON=/path/to/python3.11" >&2; exit 2; }
-	$(PYTHON) -m venv $(VENV)
+	@# a half-made .venv, or one of another Python, is made anew: adding to it would keep what is wrong with it
+	@$(BIN)/python -c 'import pip, sys; raise SystemExit(not (3,10) <= sys.version_info[:2] <= (3,12))' 2>/dev/null || $(PYTHON) -m venv --clear $(VENV)
 	@# torch first and pinned: a package that merely asks for "torch" would bring a CUDA build of several gigabytes
 	$(BIN)/python -m pip install --quiet torch==2.13.0
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 WORKER = Path(__file__).with_name("heartbeat_worker.py")
+SILENT_WORKER = Path(__file__).with_name("silent_worker.py")
 LAUNCHER = (
     "nvidia_resiliency_ext.fault_tolerance.launcher",
     *("--nproc-per-node", "1", "--max-restarts", "1", "--monitor-interval", "0.2"),
@@ -115,3 +116,26 @@ def test_whose_silence_it_was(began: str, ended: str, counts_for: str) -> None:
     heartbeat._mark()
     heartbeat.beat()
     assert phases.gaps == [counts_for]
+
+
+def test_hang_detection_survives_a_restart_before_the_first_beat(tmp_path: Path) -> None:
+    """Two connections without a heartbeat between them would switch the rank's monitor off until the launcher exits."""
+    environ = {**os.environ, "HEADWAY_DIR": str(tmp_path), "HEADWAY_RUN": "r"}
+    launcher = [
+        *LAUNCHER,
+        "--max-restarts",
+        "0",
+        "--ft-rank-heartbeat-timeout",
+        "4",
+        "--ft-workload-check-interval",
+        "1",
+    ]
+    command = [sys.executable, "-m", *launcher, str(SILENT_WORKER)]
+    with (tmp_path / "output").open("w") as output:
+        done = subprocess.run(
+            command, env=environ, stdout=output, stderr=subprocess.STDOUT, timeout=SECONDS, check=False
+        )
+    text = (tmp_path / "output").read_text()
+    assert done.returncode == 1, text
+    assert "connected True" in text
+    assert "Did not get subsequent heartbeat. Waited 4.00 seconds." in text

@@ -22,6 +22,17 @@ def test_generated_sections_are_up_to_date() -> None:
     assert readme.rendered(TEXT) == TEXT
 
 
+def test_the_readme_shows_real_output() -> None:
+    """What the demo and the bench print is there, from a run that ended well."""
+    for name, words in (
+        ("demo output", ("bit-equal", "observed is what was injected")),
+        ("bench", ("step / observation",)),
+    ):
+        section = TEXT.partition(f"<!-- {name}: begin -->")[2].partition(f"<!-- {name}: end -->")[0]
+        assert [word for word in words if word not in section] == []
+        assert "WRONG" not in section
+
+
 def test_every_environment_variable_is_documented() -> None:
     """Each HEADWAY_ variable that the identity or a command reads is in the README."""
     sources = [

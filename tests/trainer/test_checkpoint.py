@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import signal
+import tempfile
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +21,7 @@ from headway_trainer.checkpoint import CheckpointError, CheckpointMismatchError,
 from headway_trainer.manifest import shard_file
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 
 def build(seed: int, width: int = 8) -> tuple[nn.Module, torch.optim.Optimizer]:
@@ -215,6 +216,7 @@ def receipt(folder: Path) -> None:
 
 
 SHARD = shard_file(0, 1)
+NOBODY = 65_534
 SPOILS: dict[str, tuple[Callable[[Path], object], str]] = {
     "manifest empty": (write_manifest(b""), "not JSON"),
     "manifest truncated": (truncate("manifest.json"), "not JSON"),
@@ -306,13 +308,28 @@ def test_unfinished_saves_are_no_checkpoints(tmp_path: Path) -> None:
     assert checkpoint.missing_receipts(whole_shard, 2) == [1]
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_an_unreadable_folder_is_passed_over(tmp_path: Path) -> None:
+@pytest.fixture
+def ordinary_user_folder() -> Iterator[Path]:
+    """A folder of somebody whom permissions bind: root, who may read everything, becomes `nobody` for the test."""
+    with tempfile.TemporaryDirectory() as name:
+        if os.geteuid():
+            yield Path(name)
+            return
+        os.chown(name, NOBODY, NOBODY)
+        os.seteuid(NOBODY)
+        try:
+            yield Path(name)
+        finally:
+            os.seteuid(0)
+
+
+def test_an_unreadable_folder_is_passed_over(ordinary_user_folder: Path) -> None:
     """Missing permissions are a reason like any other."""
-    save(tmp_path, 10, seed=1)
-    folder = save(tmp_path, 20, seed=2)
+    root = ordinary_user_folder
+    save(root, 10, seed=1)
+    folder = save(root, 20, seed=2)
     folder.chmod(0)
-    loaded = Loaded(tmp_path)
+    loaded = Loaded(root)
     folder.chmod(0o755)
     assert (loaded.step, loaded.rejected) == (10, [(folder, 20, "it cannot be opened: permission denied")])
 

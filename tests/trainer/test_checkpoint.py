@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
@@ -308,29 +309,31 @@ def test_unfinished_saves_are_no_checkpoints(tmp_path: Path) -> None:
     assert checkpoint.missing_receipts(whole_shard, 2) == [1]
 
 
-@pytest.fixture
-def ordinary_user_folder() -> Iterator[Path]:
-    """A folder of somebody whom permissions bind: root, who may read everything, becomes `nobody` for the test."""
-    with tempfile.TemporaryDirectory() as name:
-        if os.geteuid():
-            yield Path(name)
-            return
-        os.chown(name, NOBODY, NOBODY)
-        os.seteuid(NOBODY)
-        try:
-            yield Path(name)
-        finally:
-            os.seteuid(0)
+@contextlib.contextmanager
+def bound_by_permissions() -> Iterator[None]:
+    """Root, who may read everything, is `nobody` for a while."""
+    if os.geteuid():
+        yield
+        return
+    os.seteuid(NOBODY)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
 
 
-def test_an_unreadable_folder_is_passed_over(ordinary_user_folder: Path) -> None:
+def test_an_unreadable_folder_is_passed_over() -> None:
     """Missing permissions are a reason like any other."""
-    root = ordinary_user_folder
-    save(root, 10, seed=1)
-    folder = save(root, 20, seed=2)
-    folder.chmod(0)
-    loaded = Loaded(root)
-    folder.chmod(0o755)
+    with tempfile.TemporaryDirectory() as name:
+        root = Path(name)
+        root.chmod(0o755)
+        save(root, 10, seed=1)
+        folder = save(root, 20, seed=2)
+        assert Loaded(root).step == 20  # also imports what loading needs, which nobody may not
+        folder.chmod(0)
+        with bound_by_permissions():
+            loaded = Loaded(root)
+        folder.chmod(0o755)
     assert (loaded.step, loaded.rejected) == (10, [(folder, 20, "it cannot be opened: permission denied")])
 
 

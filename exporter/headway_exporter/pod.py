@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headway.events import Event
 from headway_exporter import evidence as signs
+from headway_exporter import podstate
 from headway_exporter.checkpoints import Checkpoints
 from headway_exporter.ledger import Ledger
 from headway_exporter.observations import NANOSECONDS, DeathSeen, EventSeen, StepSeen
@@ -30,20 +31,6 @@ _log = logging.getLogger("headway.exporter")
 
 MOST_SLOTS: Final = 64
 WALL_STEP_SECONDS: Final = 1.0
-_PRIORITY: Final = (
-    "restart",
-    "detect",
-    "init",
-    "checkpoint_load",
-    "checkpoint_save",
-    "eval",
-    "data_wait",
-    "other",
-    "replay",
-    "productive",
-    "standby",
-)
-"""The pod does what its most disturbed rank does."""
 
 
 class Pod:
@@ -70,7 +57,7 @@ class Pod:
         self._event_offset: float | None = None
         self._incarnation: str | None = None
         self._former_incarnations: deque[str] = deque(maxlen=64)
-        self._generation = (0, 0)
+        self._generation = (0, 0, 0)
         self._launchers = 0
         self._launcher_gone = False
         self._gone_since = 0.0
@@ -212,6 +199,8 @@ class Pod:
         elif event.kind == "ranks_reassigned" and fields.get("mode") == "inactive":
             slot.reserve = True
             books.standby(at)
+        elif event.kind == "ranks_reassigned":
+            self._gone_for_good(fields.get("terminated", ()))
         elif event.kind == "signal" and fields.get("signal") in TERMINATION_SIGNALS:
             slot.terminated = event.mono
         elif event.kind == "operator_rollback" and step is not None:
@@ -221,8 +210,7 @@ class Pod:
         elif event.kind == "sample":
             self._sample(slot, event)
         elif event.kind == "train_finished":
-            slot.finished = True
-            books.finished(at)
+            self._finish(slot, at)
         elif event.kind == "process_exited":
             slot.left_in_order = True
             self._writer_dropped(slot, fields)
@@ -250,10 +238,11 @@ class Pod:
     def _is_current(self, slot: Slot, life: int, mono: float, wall: float | None = None) -> bool:
         """Whether the slot's present life speaks; a life whose start was not seen (rotated away) starts now."""
         if life != slot.life and life not in slot.former_lives:
-            self._started(slot, Event("process_started", 0, self.wall_of(mono) if wall is None else wall, mono, life))
+            start = Event("process_started", 0, self.wall_of(mono) if wall is None else wall, mono, life)
+            self._started(slot, start, announced=False)
         return life == slot.life
 
-    def _started(self, slot: Slot, event: Event) -> None:
+    def _started(self, slot: Slot, event: Event, *, announced: bool = True) -> None:
         if event.life == slot.life or event.life in slot.former_lives:
             return
         generation = self._note_generation(event)
@@ -263,7 +252,13 @@ class Pod:
             if self.recoveries.last_opened < max(slot.started, slot.entered or 0.0):
                 self._unexplained(slot, event, again)
             self.recoveries.restart(event.mono, "orchestrator" if again else "launcher")
-        books.process_started(at, run_mark=self.mark, gone_since=_ns(self._gone_since) if again else None)
+        books.process_started(
+            at,
+            run_mark=self.mark,
+            gone_since=_ns(self._gone_since) if again else None,
+            recovering=self.recoveries.open is not None,
+            announced=announced,
+        )
         slot.start(event, generation)
         self.info.process_started(event)
         self.recoveries.world_size = self.info.world_size
@@ -271,10 +266,10 @@ class Pod:
         self.checkpoints.configured_interval = self.info.settings.get("checkpoint_interval_steps")
         self.steps.forget(slot.number)
 
-    def _note_generation(self, event: Event) -> tuple[int, int]:
-        """Attempt and launchers at this start; the first of a new generation dates the end of the one before."""
+    def _note_generation(self, event: Event) -> tuple[int, int, int]:
+        """Attempt, launchers and moves at this start; the first of a new generation dates the end of the one before."""
         attempt = max(self._generation[0], event.fields.get("attempt", 0))
-        generation = (attempt, self._launchers)
+        generation = (attempt, self._launchers, self._generation[2] + self.info.moves_to(event.fields.get("node")))
         if generation > self._generation:
             if self._launchers == self._generation[1]:
                 self._gone_since = self._last_trace
@@ -307,10 +302,24 @@ class Pod:
                 self._former_incarnations.append(self._incarnation)
             self._incarnation = event.incarnation
         slot.enter(event)
-        self.ledger.slot(slot.number).train_entered(_ns(event.mono), active=not slot.reserve)
+        self.ledger.slot(slot.number).train_entered(_ns(event.mono), active=not slot.reserve, run_mark=self.mark)
         self.info.world_size = event.fields.get("world_size", self.info.world_size)
         self.info.settings_seen(event.fields.get("settings", {}))
         self.recoveries.world_size = self.info.world_size
+
+    def _gone_for_good(self, initial_ranks: Iterable[Any]) -> None:
+        """NVRx goes on without these ranks."""
+        gone = [rank for rank in initial_ranks if isinstance(rank, int)]
+        for slot in self.slots.values():
+            slot.gone = slot.gone or slot.initial_rank in gone
+
+    def _finish(self, slot: Slot, at: int) -> None:
+        """The rank completed the run; those in reserve or gone for good have nothing to complete, and end with the last one."""
+        slot.finished = True
+        self.ledger.slot(slot.number).finished(at)
+        if all(other.finished or other.reserve or other.gone for other in self.slots.values()):
+            for books in self.ledger.slots.values():
+                books.finished(at)
 
     # The rest.
 
@@ -346,6 +355,7 @@ class Pod:
 
     def _sample(self, slot: Slot, event: Event) -> None:
         slot.sample(event)
+        self._note_unseen_steps(slot, event)
         self._writer_dropped(slot, event.fields)
         self.info.phase_gaps_seen(event.fields.get("phase_gaps", {}))
         kills = event.fields.get("oom_kills")
@@ -353,6 +363,14 @@ class Pod:
             if self._oom_kills is not None and kills > self._oom_kills:
                 self.recoveries.oom_rose = event.mono
             self._oom_kills = kills
+
+    def _note_unseen_steps(self, slot: Slot, event: Event) -> None:
+        """The process tells of more steps than its ring still had; the newest may yet be on its way through the ring."""
+        step, books = event.fields.get("step"), self.ledger.slot(slot.number)
+        known = (books.tip or 0) if slot.told is None else slot.told
+        if step is not None and step not in (known, known + 1):
+            books.reached(_ns(event.mono), step - 1)
+            slot.told = step
 
     def _writer_dropped(self, slot: Slot, fields: Any) -> None:
         count = min(fields.get("dropped", 0), 1 << 50)
@@ -371,12 +389,8 @@ class Pod:
             self.state, self.state_since_wall = state, self.wall_of(mono)
 
     def _current_state(self) -> str | None:
-        if self.finished:
-            return "finished"
         states = {books.state for books in self.ledger.slots.values()}
-        if states & {"restart"} and self._launcher_gone and not self.alive:
-            return "down"
-        return next((state for state in _PRIORITY if state in states), None)
+        return podstate.combined(states, finished=self.finished, gone=self._launcher_gone and not self.alive)
 
 
 def _ns(mono: float) -> int:

@@ -55,6 +55,10 @@ class RunInfo:
             self.budget_limit["launcher"] = limit
             self.budget_remaining["launcher"] = max(0, limit - fields.get("cycle", 0))
 
+    def moves_to(self, node: object) -> bool:
+        """Whether a process that starts on `node` starts elsewhere than those before."""
+        return self.node not in ("", _text(node, self.node))
+
     def settings_seen(self, settings: Mapping[str, Any]) -> None:
         """What is in force, as far as this version knows the names."""
         found = {name: number(settings.get(name)) for name in _SETTINGS}

@@ -11,6 +11,7 @@ the intervals. All times are integer nanoseconds of CLOCK_MONOTONIC. Nothing her
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -18,7 +19,9 @@ from headway_exporter.curve import StepCurve
 from headway_exporter.labels import STATES
 
 if TYPE_CHECKING:
-    from headway.ring import StepRecord
+    from collections.abc import Iterable
+
+    from headway.ring import StepColumns, StepRecord
 
 _OWN_STATE: Final = frozenset({"checkpoint_load", "checkpoint_save", "data_wait", "eval"})
 _STARTING: Final = frozenset({"init", "rendezvous"})
@@ -60,6 +63,13 @@ class _Open:
         if to > self.begin:
             self.begin = to
             self.pieces = [piece for piece in self.pieces if piece[1] > to]
+
+
+def _orderly(run: StepColumns) -> bool:
+    """Whether each step begins after the one before ended, and has room for its shares."""
+    shares: Iterable[int] = map(operator.add, run.waits, run.blocked)
+    after = all(map(operator.ge, run.starts[1:], run.ends))
+    return after and min(run.durations) >= 0 and all(map(operator.ge, run.durations, shares))
 
 
 class SlotLedger:
@@ -160,6 +170,33 @@ class SlotLedger:
         self._edge = max(self._edge, end)
         self._complete(record.step, work, productive=productive)
         return productive
+
+    def takes(self, run: StepColumns) -> bool:
+        """Whether these steps are nothing but progress in the loop, one after the other, so that `steps` may book them at once."""
+        if len(self._stack) != 1 or self._stack[0].state != "other" or self._stack[0].pieces:
+            return False
+        if self.tip is None or self.tip < self.mark or self._next_sequence not in (None, run.first):
+            return False
+        consecutive = run.steps == list(range(self.tip + 1, self.tip + 1 + len(run)))
+        return consecutive and run.starts[0] >= self._stack[0].begin and _orderly(run)
+
+    def steps(self, run: StepColumns) -> None:
+        """As `step` for each of a run that it `takes`."""
+        own = run.durations
+        for state, shares in (("data_wait", run.waits), ("checkpoint_save", run.blocked)):
+            if any(shares):
+                self._book(state, sum(shares))
+                own = list(map(operator.sub, own, shares))
+        end, bottom = run.ends[-1], self._stack[0]
+        self._book("other", end - bottom.begin - sum(run.durations))
+        self._book("productive", sum(own))
+        bottom.advance(end)
+        self._edge = max(self._edge, end)
+        for curve in (self._live, self._first):
+            curve.extend(run.steps[0], own)
+        self.tip = self.mark = run.steps[-1]
+        self.productive_steps += len(run)
+        self._next_sequence = run.first + len(run)
 
     def reached(self, at: int, step: int) -> None:
         """Steps up to `step` were complete at `at`, and their records were never seen (overwritten): they count, but had no known time.

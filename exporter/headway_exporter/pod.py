@@ -11,11 +11,11 @@ from collections import Counter, deque
 from typing import TYPE_CHECKING, Any, Final
 
 from headway.events import Event
+from headway_exporter import bulk, podstate
 from headway_exporter import evidence as signs
-from headway_exporter import podstate
 from headway_exporter.checkpoints import Checkpoints
 from headway_exporter.ledger import Ledger
-from headway_exporter.observations import NANOSECONDS, DeathSeen, EventSeen, StepSeen
+from headway_exporter.observations import NANOSECONDS, DeathSeen, EventSeen, StepSeen, StepsSeen
 from headway_exporter.recoveries import Recoveries
 from headway_exporter.runinfo import RunInfo
 from headway_exporter.slots import TERMINATION_SIGNALS, Slot
@@ -61,7 +61,7 @@ class Pod:
         self._launchers = 0
         self._launcher_gone = False
         self._gone_since = 0.0
-        self._last_trace = 0.0
+        self.last_trace = 0.0
         self._oom_kills: int | None = None
 
     # Time.
@@ -114,6 +114,9 @@ class Pod:
                 _log.exception("an observation could not be folded: %.300r", seen)
 
     def _take(self, seen: Observation) -> None:
+        if isinstance(seen, StepsSeen):
+            bulk.fold(self, seen)
+            return
         if isinstance(seen, StepSeen):
             self._step(seen)
         elif isinstance(seen, DeathSeen):
@@ -121,7 +124,7 @@ class Pod:
         else:
             self._event(seen)
         mono = seen.mono
-        self._last_trace = max(self._last_trace, mono)
+        self.last_trace = max(self.last_trace, mono)
         if self.state != "productive" or not isinstance(seen, StepSeen):  # a step in the loop changes nothing
             self._note_state(mono)
 
@@ -220,7 +223,7 @@ class Pod:
         if event.kind == "launcher_started":
             self._launchers += 1
             self._launcher_gone = False
-            self._gone_since = self._last_trace
+            self._gone_since = self.last_trace
             return
         if event.kind == "launcher_exited":
             self._launcher_gone = True
@@ -272,7 +275,7 @@ class Pod:
         generation = (attempt, self._launchers, self._generation[2] + self.info.moves_to(event.fields.get("node")))
         if generation > self._generation:
             if self._launchers == self._generation[1]:
-                self._gone_since = self._last_trace
+                self._gone_since = self.last_trace
             self._generation = generation
             self._oom_kills = None  # a new container counts from 0
         return generation

@@ -116,6 +116,11 @@ class Recoveries:
         return self.kept[-1] if self.kept and self.kept[-1].closed is None else None
 
     @property
+    def quiet(self) -> bool:
+        """No step can close a recovery or regain a mark."""
+        return self.open is None and not self._catching_up
+
+    @property
     def last_opened(self) -> float:
         """When the newest recovery opened; minus infinity before the first."""
         return self.kept[-1].opened if self.kept else -math.inf

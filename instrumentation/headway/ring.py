@@ -31,6 +31,7 @@ from headway.ring_format import (
     TOKENS_SET,
     VERSION,
     RingFormatError,
+    StepColumns,
     StepRecord,
     leading_records,
     parse_header,
@@ -50,6 +51,7 @@ __all__ = [
     "RingFormatError",
     "RingReader",
     "RingWriter",
+    "StepColumns",
     "StepRecord",
     "parse_ring_name",
     "remove_old_rings",
@@ -259,6 +261,7 @@ class RingReader:
         self.torn = 0
         self._fd = fd
         self._expected = 0
+        self._chunk = _FIRST_CHUNK  # grows while there is more, over polls
         self._suspect = -1
         self._searched_at_hint = -1
 
@@ -286,22 +289,28 @@ class RingReader:
         Raises:
             OSError: the file cannot be read.
         """
-        records: list[StepRecord] = []
-        chunk = _FIRST_CHUNK
-        skips = 0
-        while len(records) < limit:
+        return [record for columns in self.poll_columns(limit) for record in columns.records()]
+
+    def poll_columns(self, limit: int = 8_192) -> list[StepColumns]:
+        """As `poll`, by columns: see `StepColumns`."""
+        found: list[StepColumns] = []
+        left, skips = limit, 0
+        while left > 0:
             place = self._expected % self.capacity
-            wanted = min(chunk, limit - len(records), self.capacity - place)
+            wanted = min(self._chunk, left, self.capacity - place)
             taken = leading_records(self._read(place, wanted), self._expected)
-            records += taken
-            self._expected += len(taken)
-            if len(taken) == wanted:
-                chunk = min(chunk * 4, _LARGEST_CHUNK)
-                continue
+            if taken is not None:
+                found.append(taken)
+                left -= len(taken)
+                self._expected += len(taken)
+                if len(taken) == wanted:
+                    self._chunk = min(self._chunk * 4, _LARGEST_CHUNK)
+                    continue
+            self._chunk = _FIRST_CHUNK
             skips += 1
             if skips > _SKIPS_PER_POLL or not self._skip():
                 break
-        return records
+        return found
 
     def close(self) -> None:
         """Closes the file; polling afterwards raises OSError."""

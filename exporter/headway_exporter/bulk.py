@@ -50,6 +50,8 @@ def _add(pod: Pod, run: Run) -> None:
     slot, end, last = pod.slots[run.slot], run.mono, run.columns.steps[-1]
     pod.ledger.slot(run.slot).steps(run.columns)
     pod.steps.fold_run(run.slot, run.columns, leads=run.slot == min(pod.slots))
+    if run.slot == min(pod.slots):
+        pod.replay_checks.progress(run.columns.steps, run.columns.losses, pod.losses_depend_on(slot))
     pod.source_wall["trainer"] = pod.wall_of(end)
     slot.signs(end)
     slot.complete(last, end)

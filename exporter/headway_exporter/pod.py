@@ -17,8 +17,9 @@ from headway_exporter.checkpoints import Checkpoints
 from headway_exporter.ledger import Ledger
 from headway_exporter.observations import NANOSECONDS, DeathSeen, EventSeen, StepSeen, StepsSeen
 from headway_exporter.recoveries import Recoveries
+from headway_exporter.replay import ReplayChecks
 from headway_exporter.runinfo import RunInfo
-from headway_exporter.slots import TERMINATION_SIGNALS, Slot
+from headway_exporter.slots import TERMINATION_SIGNALS, Slot, mark_gone
 from headway_exporter.steps import Steps
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ class Pod:
         self.recoveries = Recoveries()
         self.checkpoints = Checkpoints()
         self.steps = Steps()
+        self.replay_checks = ReplayChecks()
         self.dropped: Counter[str] = Counter()
         self.clock_anomalies: Counter[str] = Counter()
         self.source_wall: dict[str, float] = {}
@@ -102,6 +104,10 @@ class Pod:
         known = [slot.writer_up for slot in self.slots.values() if slot.writer_up is not None]
         return all(known) if known else None
 
+    def losses_depend_on(self, slot: Slot) -> tuple[object, ...]:
+        """What the losses of a slot's steps depend on besides the weights."""
+        return slot.rank, *self.info.losses_depend_on
+
     # The fold.
 
     def fold(self, observations: Iterable[Observation]) -> None:
@@ -157,6 +163,9 @@ class Pod:
         if was_open is not None and was_open.closed is not None:
             self.checkpoints.resumed()
         self.checkpoints.first_step()
+        if slot.number == min(self.slots):  # one rank speaks for all: a rollback takes them all back
+            newest = self.recoveries.kept[-1] if self.recoveries.kept else None
+            self.replay_checks.step(record.step, record.loss, self.losses_depend_on(slot), newest)
 
     def _death(self, seen: DeathSeen) -> None:
         slot = self.slots.get(seen.slot)
@@ -203,13 +212,14 @@ class Pod:
             slot.reserve = True
             books.standby(at)
         elif event.kind == "ranks_reassigned":
-            self._gone_for_good(fields.get("terminated", ()))
+            mark_gone(self.slots.values(), fields.get("terminated", ()))
         elif event.kind == "signal" and fields.get("signal") in TERMINATION_SIGNALS:
             slot.terminated = event.mono
         elif event.kind == "operator_rollback" and step is not None:
             books.rolled_back(step)
             self.mark = self.ledger.mark
             self.steps.came_back(step)
+            self.replay_checks.rolled_back(step)
         elif event.kind == "sample":
             self._sample(slot, event)
         elif event.kind == "train_finished":
@@ -310,12 +320,6 @@ class Pod:
         self.info.settings_seen(event.fields.get("settings", {}))
         self.recoveries.world_size = self.info.world_size
 
-    def _gone_for_good(self, initial_ranks: Iterable[Any]) -> None:
-        """NVRx goes on without these ranks."""
-        gone = [rank for rank in initial_ranks if isinstance(rank, int)]
-        for slot in self.slots.values():
-            slot.gone = slot.gone or slot.initial_rank in gone
-
     def _finish(self, slot: Slot, at: int) -> None:
         """The rank completed the run; those in reserve or gone for good have nothing to complete, and end with the last one."""
         slot.finished = True
@@ -358,7 +362,9 @@ class Pod:
 
     def _sample(self, slot: Slot, event: Event) -> None:
         slot.sample(event)
-        self._note_unseen_steps(slot, event)
+        step, books = event.fields.get("step"), self.ledger.slot(slot.number)
+        if step is not None and slot.tells_more(step, books.tip):
+            books.reached(_ns(event.mono), step - 1)  # the newest may yet be on its way through the ring
         self._writer_dropped(slot, event.fields)
         self.info.phase_gaps_seen(event.fields.get("phase_gaps", {}))
         kills = event.fields.get("oom_kills")
@@ -366,14 +372,6 @@ class Pod:
             if self._oom_kills is not None and kills > self._oom_kills:
                 self.recoveries.oom_rose = event.mono
             self._oom_kills = kills
-
-    def _note_unseen_steps(self, slot: Slot, event: Event) -> None:
-        """The process tells of more steps than its ring still had; the newest may yet be on its way through the ring."""
-        step, books = event.fields.get("step"), self.ledger.slot(slot.number)
-        known = (books.tip or 0) if slot.told is None else slot.told
-        if step is not None and step not in (known, known + 1):
-            books.reached(_ns(event.mono), step - 1)
-            slot.told = step
 
     def _writer_dropped(self, slot: Slot, fields: Any) -> None:
         count = min(fields.get("dropped", 0), 1 << 50)

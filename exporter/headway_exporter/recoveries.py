@@ -74,6 +74,8 @@ class Recovery:
     """When the mark was reached again."""
     steps_lost: int | None = None
     diagnosis: Diagnosis | None = None
+    replay_check: str | None = None
+    """Whether the replayed steps' losses were those of before; None: not known (yet), or nothing was replayed."""
 
     @property
     def current(self) -> Attempt:

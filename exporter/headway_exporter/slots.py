@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from headway.events import Event
 
 TERMINATION_SIGNALS: Final = (2, 15)
@@ -100,6 +102,14 @@ class Slot:
         """The current life wrote something: if that was after its death, it was none."""
         self.alive = self.alive or at > self.died
 
+    def tells_more(self, step: int, tip: int | None) -> bool:
+        """Whether the process, by its own word at `step`, has made steps since that no record told of."""
+        known = (tip or 0) if self.told is None else self.told
+        if step in (known, known + 1):
+            return False
+        self.told = step
+        return True
+
     def complete(self, step: int, at: float) -> None:
         """A step of the current life."""
         self.step, self.step_end = step, at
@@ -110,6 +120,13 @@ class Slot:
         self.alive, self.died = False, at
         self.depth, self.oldest_wall, self.writer_bytes = 0, None, None
         self.writer_up = None if self.writer_up is None else False
+
+
+def mark_gone(slots: Iterable[Slot], initial_ranks: Iterable[object]) -> None:
+    """NVRx goes on without these ranks for good."""
+    gone = list(initial_ranks)
+    for slot in slots:
+        slot.gone = slot.gone or (slot.initial_rank is not None and slot.initial_rank in gone)
 
 
 def number(value: object) -> float | None:

@@ -209,6 +209,8 @@ def _read_on(source: Source, held: list[Found], mono: float) -> bool:
         if not new:
             return True
         held += new
+        if source.at_end:
+            return True
     return False
 
 

@@ -37,6 +37,10 @@ class Source(Protocol):
     def read(self, now: float) -> Sequence[Found]:
         """What is new, a bounded portion; empty when the end is reached."""
 
+    @property
+    def at_end(self) -> bool:
+        """The last `read` reached the end, as far as that could be told without another."""
+
     def counts(self) -> Counter[str]:
         """What was dropped so far, by reason."""
 
@@ -66,6 +70,11 @@ class JournalSource:
                 self._note_order(event)
                 seen.append(EventSeen(self._slot, event))
         return seen
+
+    @property
+    def at_end(self) -> bool:
+        """See `Source`: only another look tells."""
+        return False
 
     def counts(self) -> Counter[str]:
         """See `Source`."""
@@ -118,6 +127,11 @@ class RingSource:
         good = [record for record in columns.records() if record.end_ns <= latest]
         self._future += len(columns) - len(good)
         return [StepSeen(self._slot, self._life, record) for record in good]
+
+    @property
+    def at_end(self) -> bool:
+        """See `Source`."""
+        return self._reader.at_end
 
     def counts(self) -> Counter[str]:
         """See `Source`."""

@@ -164,10 +164,12 @@ def leading_records(data: bytes, expected: int) -> StepColumns | None:
 
     It goes by columns, so that all loops run in C: that is what makes a late sidecar's catch-up fast.
     """
-    checks = list(starmap(zlib.crc32, _CHECKED.iter_unpack(data)))
-    sequences = _column(data, "I", 32)
-    wanted = list(range(expected, expected + len(sequences)))
-    good = min(_equal_prefix(sequences, wanted), _equal_prefix(_column(data, "I", 0), checks))
+    found = sequences(data)
+    numbered = _equal_prefix(found, list(range(expected, expected + len(found))))
+    if not numbered:
+        return None
+    data = data[: numbered * RECORD_BYTES]
+    good = _equal_prefix(_column(data, "I", 0), list(starmap(zlib.crc32, _CHECKED.iter_unpack(data))))
     if not good:
         return None
     data = data[: good * RECORD_BYTES]
@@ -179,6 +181,11 @@ def leading_records(data: bytes, expected: int) -> StepColumns | None:
     tokens = _where(flags, TOKENS_SET, _column(data, "q", 24))
     waits, blocked, steps = _column(data, "Q", 8), _column(data, "Q", 16), _column(data, "I", 36)
     return StepColumns(expected, steps, starts, ends, durations, waits, blocked, losses, tokens)
+
+
+def sequences(data: bytes) -> list[int]:
+    """What stands in the place of every record's sequence number, whether it is whole or not."""
+    return _column(data, "I", 32) if data else []
 
 
 def whole_records(data: bytes, least: int) -> Iterator[tuple[int, int]]:

@@ -42,7 +42,7 @@ _SLOT_JOURNAL: Final = re.compile(r"slot-(\d{1,4})\.jsonl")
 
 
 class Follower:
-    """Reads everything below `directory / run`; call `poll` from one thread, about ten times a second or when `wake` is set."""
+    """Reads everything below `directory / run`; call `poll` from one thread, a few times a second or when `wake` is set."""
 
     def __init__(self, directory: Path, run: str, *, silence_seconds: float = 30.0) -> None:
         self.wake = threading.Event()

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("headway.exporter")
 
-POLL_SECONDS: Final = 0.1
+POLL_SECONDS: Final = 0.25
+"""A death wakes the follower at once; nothing else is in such a hurry, and each look costs processor time."""
 HEALTHY_SECONDS: Final = 10.0
 _AT_ONCE: Final = 2_000
 """Observations folded before a waiting scrape gets its turn."""

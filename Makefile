@@ -36,8 +36,9 @@ lint: $(STAMP)  ## ruff
 types: $(STAMP)  ## mypy --strict
 	$(BIN)/mypy
 
-bench: $(STAMP)  ## what recording a step costs, beside its peer
+bench: $(STAMP)  ## what recording costs the trainer, and following costs the sidecar
 	$(BIN)/python tests/benchmarks/bench_recorder.py
+	$(BIN)/python tests/benchmarks/bench_sidecar.py
 
 docs: $(STAMP)  ## write the generated tables of the README anew
 	$(BIN)/python tests/contract/readme.py

@@ -82,6 +82,11 @@ class Checkpoints:
                 self._end(save, "aborted")
         self.first_step()
 
+    @property
+    def load_open(self) -> bool:
+        """A load waits for the first step after it."""
+        return bool(self._loads)
+
     def first_step(self) -> None:
         """A step completed: the load before it, if there was one, is complete on all ranks."""
         if self._loads:

@@ -15,7 +15,7 @@ from prometheus_client.registry import Collector
 
 from headway import clock
 from headway._version import __version__
-from headway_exporter.labels import CAUSES, CLOCK_ANOMALIES, DROP_REASONS, LAYERS, OUTCOMES, STATES
+from headway_exporter.labels import CAUSES, CLOCK_ANOMALIES, DROP_REASONS, LAYERS, OUTCOMES, REPLAY_RESULTS, STATES
 from headway_exporter.observations import NANOSECONDS
 from headway_exporter.schema import COMMON_LABELS, METRICS
 
@@ -132,6 +132,8 @@ def restarts(pod: Pod) -> Iterator[Sample]:
     yield "headway_recovery_seconds", ("high_water",), known.high_water
     yield "headway_rollback_steps", (), known.rollbacks
     yield "headway_last_rollback_steps", (), known.last_rollback
+    for result in REPLAY_RESULTS:
+        yield "headway_replay_checks_total", (result,), pod.replay_checks.results[result]
 
 
 def sources(pod: Pod, dropped: Counter[str], clock_went_back: int) -> Iterator[Sample]:

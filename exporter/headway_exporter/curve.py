@@ -7,7 +7,11 @@ only the newest few thousand steps are exact; older ones are kept as ever longer
 from __future__ import annotations
 
 from bisect import bisect_right
-from typing import Final
+from itertools import accumulate
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 MOST_POINTS: Final = 4096
 
@@ -40,6 +44,22 @@ class StepCurve:
         self._add(step, self.total + amount)
         if len(self._steps) > MOST_POINTS:
             self._thin()
+
+    def extend(self, step: int, amounts: Sequence[int]) -> None:
+        """As `append` for each of `amounts`, for consecutive steps from `step` on."""
+        if not amounts:
+            return
+        self.append(step, amounts[0])
+        at = 1
+        while at < len(amounts):
+            part = amounts[at : at + MOST_POINTS + 1 - len(self._steps)]
+            sums = accumulate(part, initial=self.total)
+            next(sums)
+            self._sums.extend(sums)
+            self._steps.extend(range(step + at, step + at + len(part)))
+            at += len(part)
+            if len(self._steps) > MOST_POINTS:
+                self._thin()
 
     def up_to(self, step: int) -> int:
         """Nanoseconds of the steps up to and including `step`."""

@@ -17,15 +17,16 @@ from typing import TYPE_CHECKING, Final
 from headway import clock
 from headway.ring import RingFormatError, parse_ring_name
 from headway_exporter.lives import Lives
-from headway_exporter.observations import Batch
+from headway_exporter.merge import merged
+from headway_exporter.observations import Batch, Run
 from headway_exporter.sources import JournalSource, RingSource
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from headway_exporter.lives import Released
-    from headway_exporter.observations import Observation
-    from headway_exporter.sources import Source
+    from headway_exporter.observations import DeathSeen, EventSeen, StepSeen
+    from headway_exporter.sources import Found, Source
 
 LAUNCHER_JOURNAL: Final = "launcher.jsonl"
 MOST_SLOTS: Final = 64
@@ -42,7 +43,7 @@ _SLOT_JOURNAL: Final = re.compile(r"slot-(\d{1,4})\.jsonl")
 
 
 class Follower:
-    """Reads everything below `directory / run`; call `poll` from one thread, about ten times a second or when `wake` is set."""
+    """Reads everything below `directory / run`; call `poll` from one thread, a few times a second or when `wake` is set."""
 
     def __init__(self, directory: Path, run: str, *, silence_seconds: float = 30.0) -> None:
         self.wake = threading.Event()
@@ -55,7 +56,7 @@ class Follower:
         self._lives = Lives(self._folder, silence_seconds, self.wake.set)
         self._sources: dict[str, Source] = {}
         self._inodes: dict[str, int] = {}
-        self._held: dict[str, list[Observation]] = {}
+        self._held: dict[str, list[Found]] = {}
         self._released: list[Released] = []
         self._dropped: Counter[str] = Counter()
         self._missing: set[str] = set()
@@ -75,14 +76,15 @@ class Follower:
         self._discover()
         frontier = self._read(mono)
         self.caught_up = frontier >= mono
-        observations = self._ready(frontier)
+        singles, runs = self._ready(frontier)
+        observations = merged(singles, runs)
         deaths = [death for seen in observations for death in self._lives.note(seen)]
         if self.caught_up:
             released, self._released = self._released, []
             deaths += [*self._lives.judge(released), *self._lives.silent(mono)]
         self._look_for_other_runs(mono)
         if deaths:
-            observations = sorted([*observations, *deaths], key=lambda seen: seen.key)
+            observations = merged([*singles, *deaths], runs)
         return Batch(tuple(observations), frontier, wall - mono + frontier)
 
     @property
@@ -191,27 +193,37 @@ class Follower:
                 frontier = min(frontier, max(seen.mono for seen in held))
         return frontier
 
-    def _ready(self, frontier: float) -> list[Observation]:
-        """What is dated up to the frontier, in order; the rest is held back."""
-        limit = (round(frontier * 1e6), 2)
-        ready: list[Observation] = []
+    def _ready(self, frontier: float) -> tuple[list[EventSeen | StepSeen | DeathSeen], list[Run]]:
+        """What is dated up to the frontier; the rest is held back."""
+        limit = round(frontier * 1e6)
+        singles: list[EventSeen | StepSeen | DeathSeen] = []
+        runs: list[Run] = []
         for name, held in list(self._held.items()):
-            ready += [seen for seen in held if seen.key <= limit]
-            self._held[name] = [seen for seen in held if seen.key > limit]
-            if not self._held[name] and name not in self._sources:
+            later: list[Found] = []
+            for seen in held:
+                if isinstance(seen, Run):
+                    early, late = seen.split(limit)
+                    runs += [early] if early is not None else []
+                    later += [late] if late is not None else []
+                else:
+                    (singles if seen.key[0] <= limit else later).append(seen)
+            self._held[name] = later
+            if not later and name not in self._sources:
                 del self._held[name]
-        return sorted(ready, key=lambda seen: seen.key)
+        return singles, runs
 
 
-def _read_on(source: Source, held: list[Observation], mono: float) -> bool:
+def _read_on(source: Source, held: list[Found], mono: float) -> bool:
     """Adds what is new to `held`; whether that is all there is."""
     for _ in range(_ROUNDS):
-        if len(held) >= _MOST_HELD:
+        if sum(len(seen) if isinstance(seen, Run) else 1 for seen in held) >= _MOST_HELD:
             return False
         new = source.read(mono)
         if not new:
             return True
         held += new
+        if source.at_end:
+            return True
     return False
 
 

@@ -68,6 +68,7 @@ PHASES: Final = (
 """Phases of `headway_phase_gap_max_seconds`; a user's own names count as `other`."""
 
 OUTCOMES: Final = ("committed", "failed", "aborted")
+REPLAY_RESULTS: Final = ("valid", "diverged", "unverifiable")
 
 DROP_REASONS: Final = (
     "torn",

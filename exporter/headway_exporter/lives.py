@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from headway import clock
 from headway.lifelock import lock_name, wait_until_released
-from headway_exporter.observations import DeathSeen, EventSeen, StepSeen
+from headway_exporter.observations import DeathSeen, EventSeen, StepSeen, StepsSeen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -63,23 +63,35 @@ class Lives:
 
     def note(self, seen: Observation) -> Iterator[DeathSeen]:
         """Takes an observation in time order; yields the deaths that it shows."""
-        if isinstance(seen, DeathSeen) or seen.slot is None:
-            return
-        number = seen.life if isinstance(seen, StepSeen) else seen.event.life
-        lives = self._slots.setdefault(seen.slot, [])
+        if isinstance(seen, StepsSeen):
+            for run in sorted(seen.runs, key=lambda run: run.columns.ends[0]):
+                yield from self._trace(run.slot, run.life, run.mono)
+        elif isinstance(seen, StepSeen):
+            yield from self._trace(seen.slot, seen.life, seen.mono)
+        elif isinstance(seen, EventSeen) and seen.slot is not None:
+            event = seen.event
+            starts = event.kind == "process_started"
+            locked = starts and bool(event.fields.get("life_lock"))
+            yield from self._trace(seen.slot, event.life, seen.mono, starts=starts, locked=locked)
+
+    def _trace(
+        self, slot: int, number: int, mono: float, *, starts: bool = False, locked: bool = False
+    ) -> Iterator[DeathSeen]:
+        """A life wrote something; a `locked` one says at its start that the kernel will tell of its death."""
+        lives = self._slots.setdefault(slot, [])
         life = next((known for known in lives if known.number == number), None)
         if life is None:
             for former in lives:
                 if not former.dead:
-                    yield self._die(seen.slot, former, former.last_trace, "replaced")
-            life = _Life(number, seen.mono)
+                    yield self._die(slot, former, former.last_trace, "replaced")
+            life = _Life(number, mono)
             lives.append(life)
             del lives[:-MOST_LIVES]
-        if isinstance(seen, EventSeen) and seen.event.kind == "process_started":
-            life.locked = bool(seen.event.fields.get("life_lock")) and self._wait(seen.slot, number)
-        if life.dead and seen.mono > life.died + AFTERWARDS_SECONDS and life is lives[-1]:
+        if starts:
+            life.locked = locked and self._wait(slot, number)
+        if life.dead and mono > life.died + AFTERWARDS_SECONDS and life is lives[-1]:
             life.dead = life.locked = False
-        life.last_trace = max(life.last_trace, seen.mono)
+        life.last_trace = max(life.last_trace, mono)
 
     def released(self) -> list[Released]:
         """Locks that became free since the last call; to be judged once everything written until now was read."""

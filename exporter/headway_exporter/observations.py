@@ -6,12 +6,13 @@ are CLOCK_MONOTONIC seconds of the machine, which all processes of a pod share.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from headway.events import Event
-    from headway.ring import StepRecord
+    from headway.ring import StepColumns, StepRecord
 
 NANOSECONDS = 1_000_000_000
 
@@ -54,6 +55,74 @@ class StepSeen:
 
 
 @dataclass(frozen=True, slots=True)
+class Run:
+    """Completed steps of one life, whose ends rise."""
+
+    slot: int
+    life: int
+    columns: StepColumns
+
+    def __len__(self) -> int:
+        return len(self.columns)
+
+    @property
+    def mono(self) -> float:
+        """When the last one was complete."""
+        return self.columns.ends[-1] / NANOSECONDS
+
+    @property
+    def key(self) -> Key:
+        """Place in time of the last one."""
+        return self.columns.ends[-1] // 1_000, 0
+
+    def split(self, microseconds: int) -> tuple[Run | None, Run | None]:
+        """The steps up to this time, that one included, and those after it."""
+        at = bisect_right(self.columns.ends, microseconds * 1_000 + 999)
+        return self._part(0, at), self._part(at, len(self))
+
+    def steps(self) -> list[StepSeen]:
+        """One by one."""
+        return [StepSeen(self.slot, self.life, record) for record in self.columns.records()]
+
+    def _part(self, low: int, high: int) -> Run | None:
+        if low == 0 and high == len(self):
+            return self
+        return Run(self.slot, self.life, self.columns.cut(low, high)) if low < high else None
+
+
+@dataclass(frozen=True, slots=True)
+class StepsSeen:
+    """Many steps of one or more lives, between which nothing else was seen; one run a life."""
+
+    runs: tuple[Run, ...]
+
+    def __len__(self) -> int:
+        return sum(map(len, self.runs))
+
+    @property
+    def mono(self) -> float:
+        """When the last one was complete."""
+        return max(run.mono for run in self.runs)
+
+    @property
+    def key(self) -> Key:
+        """Place in time of the last one."""
+        return max(run.key for run in self.runs)
+
+    def steps(self) -> list[StepSeen]:
+        """One by one, in time order."""
+        return sorted((seen for run in self.runs for seen in run.steps()), key=lambda seen: seen.key)
+
+    def halves(self) -> list[StepsSeen]:
+        """The earlier and the later steps; one part when all came at the same time."""
+        first = min(run.columns.ends[0] for run in self.runs) // 1_000
+        middle = (first + self.key[0]) // 2
+        parts = [run.split(middle) for run in self.runs]
+        halves = ([run for run in half if run is not None] for half in zip(*parts, strict=True))
+        return [StepsSeen(tuple(half)) for half in halves if half]
+
+
+@dataclass(frozen=True, slots=True)
 class DeathSeen:
     """A trainer process is gone.
 
@@ -79,7 +148,7 @@ Journal lines round to microseconds, so a step that came just before a line must
 comes before its death.
 """
 
-Observation = EventSeen | StepSeen | DeathSeen
+Observation = EventSeen | StepSeen | StepsSeen | DeathSeen
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,13 +11,15 @@ from collections import Counter, deque
 from typing import TYPE_CHECKING, Any, Final
 
 from headway.events import Event
+from headway_exporter import bulk, podstate
 from headway_exporter import evidence as signs
 from headway_exporter.checkpoints import Checkpoints
 from headway_exporter.ledger import Ledger
-from headway_exporter.observations import NANOSECONDS, DeathSeen, EventSeen, StepSeen
+from headway_exporter.observations import NANOSECONDS, DeathSeen, EventSeen, StepSeen, StepsSeen
 from headway_exporter.recoveries import Recoveries
+from headway_exporter.replay import ReplayChecks
 from headway_exporter.runinfo import RunInfo
-from headway_exporter.slots import TERMINATION_SIGNALS, Slot
+from headway_exporter.slots import TERMINATION_SIGNALS, Slot, mark_gone
 from headway_exporter.steps import Steps
 
 if TYPE_CHECKING:
@@ -30,20 +32,6 @@ _log = logging.getLogger("headway.exporter")
 
 MOST_SLOTS: Final = 64
 WALL_STEP_SECONDS: Final = 1.0
-_PRIORITY: Final = (
-    "restart",
-    "detect",
-    "init",
-    "checkpoint_load",
-    "checkpoint_save",
-    "eval",
-    "data_wait",
-    "other",
-    "replay",
-    "productive",
-    "standby",
-)
-"""The pod does what its most disturbed rank does."""
 
 
 class Pod:
@@ -58,6 +46,7 @@ class Pod:
         self.recoveries = Recoveries()
         self.checkpoints = Checkpoints()
         self.steps = Steps()
+        self.replay_checks = ReplayChecks()
         self.dropped: Counter[str] = Counter()
         self.clock_anomalies: Counter[str] = Counter()
         self.source_wall: dict[str, float] = {}
@@ -70,11 +59,11 @@ class Pod:
         self._event_offset: float | None = None
         self._incarnation: str | None = None
         self._former_incarnations: deque[str] = deque(maxlen=64)
-        self._generation = (0, 0)
+        self._generation = (0, 0, 0)
         self._launchers = 0
         self._launcher_gone = False
         self._gone_since = 0.0
-        self._last_trace = 0.0
+        self.last_trace = 0.0
         self._oom_kills: int | None = None
 
     # Time.
@@ -115,6 +104,10 @@ class Pod:
         known = [slot.writer_up for slot in self.slots.values() if slot.writer_up is not None]
         return all(known) if known else None
 
+    def losses_depend_on(self, slot: Slot) -> tuple[object, ...]:
+        """What the losses of a slot's steps depend on besides the weights."""
+        return slot.rank, *self.info.losses_depend_on
+
     # The fold.
 
     def fold(self, observations: Iterable[Observation]) -> None:
@@ -127,6 +120,9 @@ class Pod:
                 _log.exception("an observation could not be folded: %.300r", seen)
 
     def _take(self, seen: Observation) -> None:
+        if isinstance(seen, StepsSeen):
+            bulk.fold(self, seen)
+            return
         if isinstance(seen, StepSeen):
             self._step(seen)
         elif isinstance(seen, DeathSeen):
@@ -134,7 +130,7 @@ class Pod:
         else:
             self._event(seen)
         mono = seen.mono
-        self._last_trace = max(self._last_trace, mono)
+        self.last_trace = max(self.last_trace, mono)
         if self.state != "productive" or not isinstance(seen, StepSeen):  # a step in the loop changes nothing
             self._note_state(mono)
 
@@ -167,6 +163,9 @@ class Pod:
         if was_open is not None and was_open.closed is not None:
             self.checkpoints.resumed()
         self.checkpoints.first_step()
+        if slot.number == min(self.slots):  # one rank speaks for all: a rollback takes them all back
+            newest = self.recoveries.kept[-1] if self.recoveries.kept else None
+            self.replay_checks.step(record.step, record.loss, self.losses_depend_on(slot), newest)
 
     def _death(self, seen: DeathSeen) -> None:
         slot = self.slots.get(seen.slot)
@@ -212,17 +211,19 @@ class Pod:
         elif event.kind == "ranks_reassigned" and fields.get("mode") == "inactive":
             slot.reserve = True
             books.standby(at)
+        elif event.kind == "ranks_reassigned":
+            mark_gone(self.slots.values(), fields.get("terminated", ()))
         elif event.kind == "signal" and fields.get("signal") in TERMINATION_SIGNALS:
             slot.terminated = event.mono
         elif event.kind == "operator_rollback" and step is not None:
             books.rolled_back(step)
             self.mark = self.ledger.mark
             self.steps.came_back(step)
+            self.replay_checks.rolled_back(step)
         elif event.kind == "sample":
             self._sample(slot, event)
         elif event.kind == "train_finished":
-            slot.finished = True
-            books.finished(at)
+            self._finish(slot, at)
         elif event.kind == "process_exited":
             slot.left_in_order = True
             self._writer_dropped(slot, fields)
@@ -232,7 +233,7 @@ class Pod:
         if event.kind == "launcher_started":
             self._launchers += 1
             self._launcher_gone = False
-            self._gone_since = self._last_trace
+            self._gone_since = self.last_trace
             return
         if event.kind == "launcher_exited":
             self._launcher_gone = True
@@ -250,10 +251,11 @@ class Pod:
     def _is_current(self, slot: Slot, life: int, mono: float, wall: float | None = None) -> bool:
         """Whether the slot's present life speaks; a life whose start was not seen (rotated away) starts now."""
         if life != slot.life and life not in slot.former_lives:
-            self._started(slot, Event("process_started", 0, self.wall_of(mono) if wall is None else wall, mono, life))
+            start = Event("process_started", 0, self.wall_of(mono) if wall is None else wall, mono, life)
+            self._started(slot, start, announced=False)
         return life == slot.life
 
-    def _started(self, slot: Slot, event: Event) -> None:
+    def _started(self, slot: Slot, event: Event, *, announced: bool = True) -> None:
         if event.life == slot.life or event.life in slot.former_lives:
             return
         generation = self._note_generation(event)
@@ -263,7 +265,13 @@ class Pod:
             if self.recoveries.last_opened < max(slot.started, slot.entered or 0.0):
                 self._unexplained(slot, event, again)
             self.recoveries.restart(event.mono, "orchestrator" if again else "launcher")
-        books.process_started(at, run_mark=self.mark, gone_since=_ns(self._gone_since) if again else None)
+        books.process_started(
+            at,
+            run_mark=self.mark,
+            gone_since=_ns(self._gone_since) if again else None,
+            recovering=self.recoveries.open is not None,
+            announced=announced,
+        )
         slot.start(event, generation)
         self.info.process_started(event)
         self.recoveries.world_size = self.info.world_size
@@ -271,13 +279,13 @@ class Pod:
         self.checkpoints.configured_interval = self.info.settings.get("checkpoint_interval_steps")
         self.steps.forget(slot.number)
 
-    def _note_generation(self, event: Event) -> tuple[int, int]:
-        """Attempt and launchers at this start; the first of a new generation dates the end of the one before."""
+    def _note_generation(self, event: Event) -> tuple[int, int, int]:
+        """Attempt, launchers and moves at this start; the first of a new generation dates the end of the one before."""
         attempt = max(self._generation[0], event.fields.get("attempt", 0))
-        generation = (attempt, self._launchers)
+        generation = (attempt, self._launchers, self._generation[2] + self.info.moves_to(event.fields.get("node")))
         if generation > self._generation:
             if self._launchers == self._generation[1]:
-                self._gone_since = self._last_trace
+                self._gone_since = self.last_trace
             self._generation = generation
             self._oom_kills = None  # a new container counts from 0
         return generation
@@ -307,10 +315,18 @@ class Pod:
                 self._former_incarnations.append(self._incarnation)
             self._incarnation = event.incarnation
         slot.enter(event)
-        self.ledger.slot(slot.number).train_entered(_ns(event.mono), active=not slot.reserve)
+        self.ledger.slot(slot.number).train_entered(_ns(event.mono), active=not slot.reserve, run_mark=self.mark)
         self.info.world_size = event.fields.get("world_size", self.info.world_size)
         self.info.train_entered(event.fields)
         self.recoveries.world_size = self.info.world_size
+
+    def _finish(self, slot: Slot, at: int) -> None:
+        """The rank completed the run; those in reserve or gone for good have nothing to complete, and end with the last one."""
+        slot.finished = True
+        self.ledger.slot(slot.number).finished(at)
+        if all(other.finished or other.reserve or other.gone for other in self.slots.values()):
+            for books in self.ledger.slots.values():
+                books.finished(at)
 
     # The rest.
 
@@ -346,6 +362,9 @@ class Pod:
 
     def _sample(self, slot: Slot, event: Event) -> None:
         slot.sample(event)
+        step, books = event.fields.get("step"), self.ledger.slot(slot.number)
+        if step is not None and slot.tells_more(step, books.tip):
+            books.reached(_ns(event.mono), step - 1)  # the newest may yet be on its way through the ring
         self._writer_dropped(slot, event.fields)
         self.info.phase_gaps_seen(event.fields.get("phase_gaps", {}))
         kills = event.fields.get("oom_kills")
@@ -371,13 +390,10 @@ class Pod:
             self.state, self.state_since_wall = state, self.wall_of(mono)
 
     def _current_state(self) -> str | None:
-        if self.finished:
-            return "finished"
         states = {books.state for books in self.ledger.slots.values()}
         waits_for_launcher = "restart" in states and not self._launcher_gone
-        if states and not self.alive and not waits_for_launcher:
-            return "down"
-        return next((state for state in _PRIORITY if state in states), None)
+        gone = bool(states) and not self.alive and not waits_for_launcher
+        return podstate.combined(states, finished=self.finished, gone=gone)
 
 
 def _ns(mono: float) -> int:

@@ -74,6 +74,8 @@ class Recovery:
     """When the mark was reached again."""
     steps_lost: int | None = None
     diagnosis: Diagnosis | None = None
+    replay_check: str | None = None
+    """Whether the replayed steps' losses were those of before; None: not known (yet), or nothing was replayed."""
 
     @property
     def current(self) -> Attempt:
@@ -114,6 +116,11 @@ class Recoveries:
     def open(self) -> Recovery | None:
         """The recovery under way."""
         return self.kept[-1] if self.kept and self.kept[-1].closed is None else None
+
+    @property
+    def quiet(self) -> bool:
+        """No step can close a recovery or regain a mark."""
+        return self.open is None and not self._catching_up
 
     @property
     def last_opened(self) -> float:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from headway.events import Event
 
 _TEXT_LIMIT: Final = 128
+_MOST_DECLARED: Final = 64
 _SETTINGS: Final = (
     "total_steps",
     "checkpoint_interval_steps",
@@ -37,6 +38,7 @@ class RunInfo:
         self.budget_limit: dict[str, int] = {}
         self.budget_remaining: dict[str, int] = {}
         self.phase_gaps: dict[str, float] = {}
+        self._declared: tuple[tuple[str, object], ...] = ()
 
     def process_started(self, event: Event) -> None:
         """Takes what a `process_started` event tells."""
@@ -46,6 +48,7 @@ class RunInfo:
         self.node = _text(fields.get("node"), self.node)
         self.backend = _text(fields.get("backend"), self.backend)
         versions = fields.get("versions", {})
+        self._declare({f"version of {name}": text for name, text in versions.items()})
         self.torch_version = _text(versions.get("torch"), self.torch_version)
         self.nvrx_version = _text(versions.get("nvrx"), self.nvrx_version)
         self.pods_expected = fields.get("pods_expected", self.pods_expected)
@@ -56,8 +59,18 @@ class RunInfo:
             self.budget_limit["launcher"] = limit
             self.budget_remaining["launcher"] = max(0, limit - fields.get("cycle", 0))
 
+    def moves_to(self, node: object) -> bool:
+        """Whether a process that starts on `node` starts elsewhere than those before."""
+        return self.node not in ("", _text(node, self.node))
+
+    @property
+    def losses_depend_on(self) -> tuple[object, ...]:
+        """World size, configuration and code, as far as the trainer told: where one differs, the same step has another loss."""
+        return self.world_size, self._declared
+
     def settings_seen(self, settings: Mapping[str, Any]) -> None:
         """What is in force, as far as this version knows the names."""
+        self._declare(settings)
         found = {name: number(settings.get(name)) for name in _SETTINGS}
         self.settings |= {name: value for name, value in found.items() if value is not None}
 
@@ -68,6 +81,11 @@ class RunInfo:
         if limit is not None:
             self.budget_limit["in_process"] = int(limit)
             self.budget_remaining["in_process"] = max(0, int(limit) - fields.get("iteration", 0))
+
+    def _declare(self, values: Mapping[str, Any]) -> None:
+        known = {name: value for name, value in values.items() if isinstance(value, (int, float, str))}
+        declared = dict(self._declared) | known
+        self._declared = tuple(sorted(declared.items())[:_MOST_DECLARED])
 
     def group_failed(self, fields: Mapping[str, Any]) -> None:
         """The launcher told its budget; the restart it announces is taken off."""

@@ -20,6 +20,7 @@ from headway_exporter.labels import (
     LAYERS,
     OUTCOMES,
     PHASES,
+    REPLAY_RESULTS,
     SOURCES,
     STATES,
 )
@@ -288,6 +289,12 @@ _CATALOGUE: Final = (
     Metric("headway_rollback_steps", "histogram", "Steps lost by a recovery.", buckets=ROLLBACK_BUCKETS),
     Metric(
         "headway_last_rollback_steps", "gauge", "Steps lost by the last recovery.", absent="before the first recovery"
+    ),
+    Metric(
+        "headway_replay_checks_total",
+        "counter",
+        "Recoveries whose replayed steps were compared with their first pass: valid is bit-equal.",
+        {"result": REPLAY_RESULTS},
     ),
     Metric(
         "headway_phase_gap_max_seconds",

@@ -9,15 +9,20 @@ from typing import TYPE_CHECKING, Any, Final
 from headway import clock
 from headway_exporter.collectors import PodCollector
 from headway_exporter.follow import Follower
+from headway_exporter.observations import StepsSeen
 from headway_exporter.pod import Pod
 from headway_exporter.status import status
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
+
+    from headway_exporter.observations import Observation
 
 _log = logging.getLogger("headway.exporter")
 
-POLL_SECONDS: Final = 0.1
+POLL_SECONDS: Final = 0.25
+"""A death wakes the follower at once; nothing else is in such a hurry, and each look costs processor time."""
 HEALTHY_SECONDS: Final = 10.0
 _AT_ONCE: Final = 2_000
 """Observations folded before a waiting scrape gets its turn."""
@@ -62,9 +67,9 @@ class Sidecar:
         batch = self._follower.poll()
         with self._lock:
             self._pod.set_clock(batch.mono, batch.wall)
-        for begin in range(0, len(batch.observations), _AT_ONCE):
+        for portion in _portions(batch.observations):
             with self._lock:
-                self._pod.fold(batch.observations[begin : begin + _AT_ONCE])
+                self._pod.fold(portion)
             self._polled = clock.monotonic()
         with self._lock:
             self._pod.advance(batch.mono)
@@ -79,3 +84,14 @@ class Sidecar:
                 self._stopping.wait(1.0)
             if self._follower.caught_up:
                 self._follower.wake.wait(POLL_SECONDS)
+
+
+def _portions(observations: Sequence[Observation]) -> Iterator[list[Observation]]:
+    """Parts of a bounded size; many steps in one observation are a part of their own."""
+    portion: list[Observation] = []
+    for seen in observations:
+        portion.append(seen)
+        if isinstance(seen, StepsSeen) or len(portion) >= _AT_ONCE:
+            yield portion
+            portion = []
+    yield portion

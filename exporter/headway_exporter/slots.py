@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from headway.events import Event
 
 TERMINATION_SIGNALS: Final = (2, 15)
@@ -31,14 +33,19 @@ class Slot:
     finished: bool = False
     """The rank completed the run."""
     started: float = 0.0
-    generation: tuple[int, int] = (0, 0)
-    """Attempt of the orchestrator, and launchers seen before this life: a higher one means that the pod was started again."""
+    generation: tuple[int, int, int] = (0, 0, 0)
+    """Attempt of the orchestrator, launchers seen and moves to another node before this life: a higher one means that the pod was
+    started again."""
     entered: float | None = None
     """When this life last entered the training function."""
     reserve: bool = False
+    gone: bool = False
+    """NVRx goes on without it for good."""
     incarnation: str | None = None
     step: int | None = None
     step_end: float = 0.0
+    told: int | None = None
+    """Last step of this life that is known, by its record or by its own word."""
     sampled: float | None = None
     in_collective: bool | None = None
     terminated: float | None = None
@@ -54,7 +61,7 @@ class Slot:
     former_pids: deque[int] = field(default_factory=lambda: deque(maxlen=16))
     former_lives: deque[int] = field(default_factory=lambda: deque(maxlen=16))
 
-    def start(self, event: Event, generation: tuple[int, int]) -> None:
+    def start(self, event: Event, generation: tuple[int, int, int]) -> None:
         """A new life."""
         if self.pid is not None:
             self.former_pids.append(self.pid)
@@ -66,7 +73,8 @@ class Slot:
         self.alive, self.left_in_order, self.finished, self.reserve = True, False, False, False
         self.started, self.generation, self.dropped = event.mono, generation, 0
         self.entered = self.sampled = self.in_collective = self.terminated = None
-        self.incarnation = None
+        self.incarnation = self.told = None
+        self.gone = False
         self.depth, self.oldest_wall, self.writer_up, self.writer_bytes = 0, None, None, None
         self.gpu_uuid = fields.get("gpu_uuid", self.gpu_uuid)[:_LONGEST_UUID]
         self.hard_timeout = number(fields.get("settings", {}).get("hard_timeout_seconds"))
@@ -95,15 +103,31 @@ class Slot:
         """The current life wrote something: if that was after its death, it was none."""
         self.alive = self.alive or at > self.died
 
+    def tells_more(self, step: int, tip: int | None) -> bool:
+        """Whether the process, by its own word at `step`, has made steps since that no record told of."""
+        known = (tip or 0) if self.told is None else self.told
+        if step in (known, known + 1):
+            return False
+        self.told = step
+        return True
+
     def complete(self, step: int, at: float) -> None:
         """A step of the current life."""
         self.step, self.step_end = step, at
+        self.told = step
 
     def die(self, at: float) -> None:
         """The process is gone, and with it its queue and its writer."""
         self.alive, self.died = False, at
         self.depth, self.oldest_wall, self.writer_bytes = 0, None, None
         self.writer_up = None if self.writer_up is None else False
+
+
+def mark_gone(slots: Iterable[Slot], initial_ranks: Iterable[object]) -> None:
+    """NVRx goes on without these ranks for good."""
+    gone = list(initial_ranks)
+    for slot in slots:
+        slot.gone = slot.gone or (slot.initial_rank is not None and slot.initial_rank in gone)
 
 
 def number(value: object) -> float | None:

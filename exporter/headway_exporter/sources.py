@@ -2,33 +2,44 @@
 
 from __future__ import annotations
 
+import operator
 from collections import Counter, OrderedDict
 from typing import TYPE_CHECKING, Final, Protocol
 
 from headway.journal import JournalReader
 from headway.ring import RingFormatError, RingReader
-from headway_exporter.observations import EventSeen, StepSeen
+from headway_exporter.observations import EventSeen, Run, StepSeen
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from headway.events import Event
-    from headway_exporter.observations import Observation
+    from headway.ring import StepColumns
+    from headway_exporter.observations import DeathSeen
+
+    Found = EventSeen | StepSeen | DeathSeen | Run
+    """What a source yields; a run is put together with others before it is an observation."""
 
 FUTURE_SECONDS: Final = 1.0
 """A time further ahead than this is none."""
 _LARGEST: Final = 1 << 63
 _LIVES_REMEMBERED: Final = 64
 _BACKWARDS_SECONDS: Final = 0.001
-_RING_LIMIT: Final = 2_048
+_RING_LIMIT: Final = 4_096
+LEAST_RUN: Final = 64
 _JOURNAL_BYTES: Final = 1 << 18
 
 
 class Source(Protocol):
     """A file that is followed."""
 
-    def read(self, now: float) -> list[Observation]:
+    def read(self, now: float) -> Sequence[Found]:
         """What is new, a bounded portion; empty when the end is reached."""
+
+    @property
+    def at_end(self) -> bool:
+        """The last `read` reached the end, as far as that could be told without another."""
 
     def counts(self) -> Counter[str]:
         """What was dropped so far, by reason."""
@@ -47,9 +58,9 @@ class JournalSource:
         self._dropped: Counter[str] = Counter()
         self._last_mono: OrderedDict[int, float] = OrderedDict()
 
-    def read(self, now: float) -> list[Observation]:
+    def read(self, now: float) -> list[EventSeen]:
         """See `Source`."""
-        seen: list[Observation] = []
+        seen: list[EventSeen] = []
         for event in self._reader.poll(_JOURNAL_BYTES):
             if not _sane(event):
                 self._dropped["malformed"] += 1
@@ -59,6 +70,11 @@ class JournalSource:
                 self._note_order(event)
                 seen.append(EventSeen(self._slot, event))
         return seen
+
+    @property
+    def at_end(self) -> bool:
+        """See `Source`: only another look tells."""
+        return False
 
     def counts(self) -> Counter[str]:
         """See `Source`."""
@@ -95,16 +111,24 @@ class RingSource:
             self._reader.close()
             raise RingFormatError(f"{path} holds another life's steps")
 
-    def read(self, now: float) -> list[Observation]:
+    def read(self, now: float) -> list[StepSeen | Run]:
         """See `Source`."""
         latest = round((now + FUTURE_SECONDS) * 1e9)
         try:
-            records = self._reader.poll(_RING_LIMIT)
+            portions = self._reader.poll_columns(_RING_LIMIT)
         except OSError:
             return []
-        past = [record for record in records if record.start_ns + record.duration_ns <= latest]
+        return [seen for columns in portions for seen in self._seen(columns, latest)]
+
+    def _seen(self, columns: StepColumns, latest: int) -> list[StepSeen | Run]:
+        """Many steps whose ends rise are one run."""
+        ends = columns.ends
+        rising = all(map(operator.le, ends, ends[1:])) and all(map(operator.le, columns.starts, ends))
+        if len(columns) >= LEAST_RUN and ends[-1] <= latest and rising:
+            return [Run(self._slot, self._life, columns)]
+        past = [record for record in columns.records() if record.end_ns <= latest]
         good = [record for record in past if record.duration_ns >= 0]  # a negative one would make sums fall
-        self._future += len(records) - len(past)
+        self._future += len(columns) - len(past)
         self._malformed += len(past) - len(good)
         return [StepSeen(self._slot, self._life, record) for record in good]
 
@@ -112,6 +136,11 @@ class RingSource:
     def position(self) -> int:
         """Number of the record that comes next."""
         return self._reader.position
+
+    @property
+    def at_end(self) -> bool:
+        """See `Source`."""
+        return self._reader.at_end
 
     def counts(self) -> Counter[str]:
         """See `Source`."""

@@ -83,6 +83,7 @@ def _recovery(recovery: Recovery) -> dict[str, Any]:
         "steps_lost": recovery.steps_lost,
         "seconds_to_first_step": None if recovery.closed is None else recovery.closed - recovery.opened,
         "attempts": recovery.attempt_count,
+        "replay_check": recovery.replay_check,
     }
 
 

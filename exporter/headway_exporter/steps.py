@@ -10,7 +10,7 @@ from headway_exporter.distribution import Distribution
 from headway_exporter.schema import STEP_BUCKETS
 
 if TYPE_CHECKING:
-    from headway.ring import StepRecord
+    from headway.ring import StepColumns, StepRecord
 
 BASELINE_STEPS: Final = 200
 RECENT_STEPS: Final = 32
@@ -43,6 +43,19 @@ class Steps:
         if leads:
             self.durations.observe(seconds)
             self._baseline.append(seconds)
+
+    def fold_run(self, slot: int, run: StepColumns, *, leads: bool) -> None:
+        """As `fold` for each of a run of steps, whose losses are all there or all missing."""
+        wanted = run.durations if leads else run.durations[-BASELINE_STEPS:]
+        seconds = [duration / _NANOSECONDS for duration in wanted]
+        self._recent.setdefault(slot, deque(maxlen=RECENT_STEPS)).extend(seconds[-RECENT_STEPS:])
+        self.tokens += sum(max(0, tokens) for tokens in run.tokens if tokens is not None)
+        if run.losses[-1] is not None:
+            self.loss = run.losses[-1]
+        self.step, self.completed = run.steps[-1], run.ends[-1] / _NANOSECONDS
+        if leads:
+            self.durations.observe_all(seconds)
+            self._baseline.extend(seconds[-BASELINE_STEPS:])
 
     def came_back(self, step: int) -> None:
         """The weights are those of an earlier step now."""

@@ -7,15 +7,13 @@ moment: the pages belong to the kernel, not to the process.
 
 from __future__ import annotations
 
-import contextlib
 import errno
-import math
-import mmap
 import os
 import zlib
 from typing import TYPE_CHECKING, Final
 
 from headway.files import open_regular
+from headway.ring_files import allocate, remove_old_rings
 from headway.ring_format import (
     CRC_BYTES,
     DEFAULT_CAPACITY,
@@ -31,15 +29,18 @@ from headway.ring_format import (
     TOKENS_SET,
     VERSION,
     RingFormatError,
+    StepColumns,
     StepRecord,
     leading_records,
     parse_header,
     parse_ring_name,
     ring_name,
+    sequences,
     whole_records,
 )
 
 if TYPE_CHECKING:
+    import mmap
     from collections.abc import Iterator
     from pathlib import Path
 
@@ -50,13 +51,13 @@ __all__ = [
     "RingFormatError",
     "RingReader",
     "RingWriter",
+    "StepColumns",
     "StepRecord",
     "parse_ring_name",
     "remove_old_rings",
     "ring_name",
 ]
 
-_CANNOT_ALLOCATE: Final = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS, errno.ENODEV)
 _FIRST_CHUNK: Final = 16
 _LARGEST_CHUNK: Final = 4_096
 _NEAR: Final = 64
@@ -140,7 +141,7 @@ class RingWriter:
         unfinished = path.with_name(f".{path.name}.new")
         fd = open_regular(unfinished, os.O_RDWR | os.O_CREAT | os.O_EXCL)
         try:
-            mapped = _allocate(fd, HEADER_BYTES + capacity * RECORD_BYTES)
+            mapped = allocate(fd, HEADER_BYTES + capacity * RECORD_BYTES)
             os.pwrite(fd, HEADER.pack(MAGIC, VERSION, RECORD_BYTES, capacity, life, 0), 0)
             unfinished.rename(path)
         except BaseException:
@@ -221,39 +222,6 @@ class RingWriter:
             os.close(fd)
 
 
-def _allocate(fd: int, size: int) -> mmap.mmap | None:
-    """Gives the file its blocks and maps it; None where the file system can do either only on paper.
-
-    Raises:
-        OSError: no room.
-    """
-    try:
-        os.posix_fallocate(fd, 0, size)
-        return mmap.mmap(fd, size, mmap.MAP_SHARED | mmap.MAP_POPULATE, mmap.PROT_READ | mmap.PROT_WRITE)
-    except OSError as error:
-        if error.errno not in _CANNOT_ALLOCATE:
-            raise
-    os.ftruncate(fd, size)
-    return None
-
-
-def remove_old_rings(folder: Path, slot: int, keep: int) -> None:
-    """Unlinks all but the slot's newest `keep` rings, and what an interrupted `create` left; never raises OSError."""
-    rings: list[tuple[float, Path]] = []
-    with contextlib.suppress(OSError):
-        for path in folder.iterdir():
-            parsed = parse_ring_name(path.name)
-            if parsed is not None and parsed[0] == slot:
-                rings.append((path.lstat().st_mtime, path))
-            elif path.name.startswith(f".slot-{slot}.") and path.name.endswith(".steps.new"):
-                rings.append((-math.inf, path))
-    rings.sort(reverse=True)
-    unwanted = [path for number, (modified, path) in enumerate(rings) if number >= keep or modified == -math.inf]
-    for path in unwanted:
-        with contextlib.suppress(OSError):
-            path.unlink()
-
-
 class RingReader:
     """Follows one ring file without ever waiting for, or trusting, its writer.
 
@@ -268,8 +236,11 @@ class RingReader:
         self.capacity = capacity
         self.overwritten = 0
         self.torn = 0
+        self.at_end = False
+        """The last poll saw that there is nothing more to read."""
         self._fd = fd
         self._expected = 0
+        self._chunk = _FIRST_CHUNK  # grows while there is more, over polls
         self._suspect = -1
         self._searched_at_hint = -1
 
@@ -304,22 +275,31 @@ class RingReader:
         Raises:
             OSError: the file cannot be read.
         """
-        records: list[StepRecord] = []
-        chunk = _FIRST_CHUNK
-        skips = 0
-        while len(records) < limit:
+        return [record for columns in self.poll_columns(limit) for record in columns.records()]
+
+    def poll_columns(self, limit: int = 8_192) -> list[StepColumns]:
+        """As `poll`, by columns: see `StepColumns`."""
+        found: list[StepColumns] = []
+        left, skips, self.at_end = limit, 0, False
+        while left > 0:
             place = self._expected % self.capacity
-            wanted = min(chunk, limit - len(records), self.capacity - place)
-            taken = leading_records(self._read(place, wanted), self._expected)
-            records += taken
-            self._expected += len(taken)
-            if len(taken) == wanted:
-                chunk = min(chunk * 4, _LARGEST_CHUNK)
-                continue
+            wanted = min(self._chunk, left, self.capacity - place)
+            data = self._read(place, wanted)
+            taken = leading_records(data, self._expected)
+            count = 0 if taken is None else len(taken)
+            if taken is not None:
+                found.append(taken)
+                left -= count
+                self._expected += count
+                if count == wanted:
+                    self._chunk = min(self._chunk * 4, _LARGEST_CHUNK)
+                    continue
+            self._chunk = _FIRST_CHUNK
             skips += 1
-            if skips > _SKIPS_PER_POLL or not self._skip():
+            self.at_end = self._nothing_newer(data[count * RECORD_BYTES :])
+            if self.at_end or skips > _SKIPS_PER_POLL or not self._skip():
                 break
-        return records
+        return found
 
     def close(self) -> None:
         """Closes the file; polling afterwards raises OSError."""
@@ -330,6 +310,11 @@ class RingReader:
     def _read(self, place: int, length: int) -> bytes:
         data = os.pread(self._fd, length * RECORD_BYTES, HEADER_BYTES + place * RECORD_BYTES)
         return data[: len(data) // RECORD_BYTES * RECORD_BYTES]  # a file that was cut short under us
+
+    def _nothing_newer(self, data: bytes) -> bool:
+        """Whether only older laps, or nothing, lie where the next records belong: nearly always, so it must be cheap to tell."""
+        newest = max(sequences(data), default=self._expected)
+        return newest < self._expected and self._hint() <= self._expected
 
     def _skip(self) -> bool:
         """Decides what it means that the expected record is not there; True when reading can go on at once."""

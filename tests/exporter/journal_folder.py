@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headway.journal import JournalWriter
-from headway_exporter.observations import DeathSeen, EventSeen, StepSeen
+from headway_exporter.observations import DeathSeen, EventSeen, StepSeen, StepsSeen
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from headway_exporter.follow import Follower
     from headway_exporter.observations import Observation
@@ -72,19 +72,27 @@ def meet(*processes: subprocess.Popen[str]) -> None:
         process.stdin.flush()
 
 
+def one_by_one(observations: Iterable[Observation]) -> list[EventSeen | StepSeen | DeathSeen]:
+    """Steps that came many at once, each by itself."""
+    alone: list[EventSeen | StepSeen | DeathSeen] = []
+    for seen in observations:
+        alone += seen.steps() if isinstance(seen, StepsSeen) else [seen]
+    return alone
+
+
 class Seen:
     """Collects what a follower finds."""
 
     def __init__(self, follower: Follower) -> None:
         self.follower = follower
-        self.all: list[Observation] = []
+        self.all: list[EventSeen | StepSeen | DeathSeen] = []
 
     def until(self, condition: Callable[[Seen], bool], what: str) -> Seen:
         """Polls until the condition holds."""
         deadline = time.monotonic() + 20
         while not condition(self):
             assert time.monotonic() < deadline, f"{what}: not within 20 s, seen: {self.all}"
-            self.all += self.follower.poll().observations
+            self.all += one_by_one(self.follower.poll().observations)
             self.follower.wake.wait(0.02)
         return self
 
@@ -104,7 +112,7 @@ class Seen:
         return [kind for kind in events if kind != "sample"]
 
 
-def plain(seen: Observation) -> Any:
+def plain(seen: EventSeen | StepSeen | DeathSeen) -> Any:
     """A word for each observation, to compare sequences."""
     if isinstance(seen, EventSeen):
         return seen.event.kind

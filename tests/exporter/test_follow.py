@@ -8,7 +8,7 @@ import shutil
 from typing import TYPE_CHECKING
 
 import pytest
-from journal_folder import RUN, Seen, finish, launcher, plain, trainer, wait_ready
+from journal_folder import RUN, Seen, finish, launcher, one_by_one, plain, trainer, wait_ready
 
 from headway import clock
 from headway.lifelock import lock_name
@@ -208,9 +208,9 @@ def test_a_long_backlog_comes_in_order_and_in_portions(tmp_path: Path, folder: P
     follower = Follower(tmp_path, RUN)
     sizes, times = [], []
     while len(times) < 2 * 60_000 + 2:
-        batch = follower.poll()
-        sizes.append(len(batch.observations))
-        times += [seen.key for seen in batch.observations if plain(seen) != "death by silence"]
+        observations = one_by_one(follower.poll().observations)
+        sizes.append(len(observations))
+        times += [seen.key for seen in observations if plain(seen) != "death by silence"]
     assert times == sorted(times)
     assert max(sizes) < 2 * 60_000
     assert sum(len(held) for held in follower._held.values()) == 0

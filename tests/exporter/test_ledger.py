@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headway.ring import StepRecord
-from headway_exporter.ledger import MOST_PHASES, MOST_PIECES, Ledger, SlotLedger
+from headway_exporter.books import MOST_PHASES, MOST_PIECES, SlotLedger
+from headway_exporter.ledger import Ledger
 
 SECOND = 1_000_000_000
 

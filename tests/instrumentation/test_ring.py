@@ -130,6 +130,22 @@ def test_a_long_stretch_of_bad_records_is_skipped(tmp_path: Path) -> None:
     assert reader.torn == 200
 
 
+def test_many_numbers_that_were_never_written_are_skipped_once_the_index_tells(tmp_path: Path) -> None:
+    """A reader that looks no further than it must still comes to what lies behind a gap."""
+    writer = RingWriter.create(tmp_path, 0, LIFE, capacity=64)
+    reader = RingReader.open(tmp_path / ring_name(0, LIFE))
+    append(writer, 1)
+    assert steps(reader.poll()) == [1]
+    writer.sequence += 30
+    append(writer, 32)
+    assert reader.poll() == []
+    assert reader.at_end
+    writer.publish_index()
+    assert reader.poll() == []
+    assert steps(reader.poll()) == [32]
+    assert reader.torn == 30
+
+
 def test_a_lying_index_delays_nothing(ring: tuple[RingWriter, RingReader], tmp_path: Path) -> None:
     """The index is only a hint: an absurd one neither hides records nor invents any."""
     writer, reader = ring

@@ -1,0 +1,220 @@
+"""What the sidecar costs: catching up, staying up to date, being scraped, memory.
+
+Run it with `make bench`, on a machine that does nothing else. Prints each figure with the design's bound, and exits with 1 when one does
+not hold. Catching up is processor time, which a shared machine disturbs least, and beside it stands what merely reading the ring into
+records takes; the scrape stands beside one of `prometheus_client` with as many series of its own.
+"""
+
+from __future__ import annotations
+
+import http.client
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Gauge, generate_latest
+
+from headway import clock
+from headway.journal import JournalWriter
+from headway.ring import DEFAULT_CAPACITY, RingReader, RingWriter, ring_name
+from headway_exporter.follow import Follower
+from headway_exporter.pod import Pod
+
+MOST_CATCH_UP_MILLISECONDS: Final = 100.0
+MOST_CPU_PERCENT: Final = 1.0
+MOST_SCRAPE_MILLISECONDS: Final = 10.0
+MOST_MEGABYTES: Final = 64.0
+RUN: Final = "bench"
+RANKS: Final = 8
+STEPS_PER_SECOND: Final = 10
+WATCHED_SECONDS: Final = 20
+SCRAPES: Final = 300
+REPETITIONS: Final = 9
+
+
+def main() -> int:
+    """Prints the figures; 1 when a bound is broken."""
+    with tempfile.TemporaryDirectory(dir=_memory_folder()) as folder:
+        catch_up, reading = full_ring(Path(folder))
+    with tempfile.TemporaryDirectory(dir=_memory_folder()) as folder:
+        live = live_sidecar(Path(folder))
+    rows = [
+        ("catching up a full ring", catch_up, "ms", MOST_CATCH_UP_MILLISECONDS),
+        ("  reading it as records", reading, "ms", None),
+        ("  catching up / reading", catch_up / reading, "", None),
+        (f"CPU, {RANKS} ranks x {STEPS_PER_SECOND}/s", live.cpu_percent, "%", MOST_CPU_PERCENT),
+        ("scrape, median", live.scrape(50), "ms", None),
+        ("scrape, 99 of 100", live.scrape(99), "ms", MOST_SCRAPE_MILLISECONDS),
+        ("  series", float(live.series), "", None),
+        ("  prometheus_client alone", plain_exposition(live.series), "ms", None),
+        ("resident memory", live.megabytes, "MB", MOST_MEGABYTES),
+    ]
+    for name, figure, unit, bound in rows:
+        print(f"{name:<28}{figure:8.2f} {unit:<3}" + (f"at most {bound:g}" if bound is not None else ""))
+    return int(any(bound is not None and figure > bound for _, figure, _, bound in rows))
+
+
+@dataclass
+class Trainers:
+    """The journals of a pod's ranks, written by this process."""
+
+    folder: Path
+    ranks: int
+    rings: list[RingWriter] = field(default_factory=list)
+    journals: list[JournalWriter] = field(default_factory=list)
+    step: int = 0
+
+    def start(self) -> None:
+        """Starts and entries of all ranks."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        for slot in range(self.ranks):
+            self.journals.append(JournalWriter(self.folder / f"slot-{slot}.jsonl", 100 + slot))
+            self.rings.append(RingWriter.create(self.folder, slot, 100 + slot))
+            self.journals[slot].write("process_started", {"rank": slot, "world_size": self.ranks})
+            self.journals[slot].write("train_entered", {"rank": slot, "world_size": self.ranks})
+
+    def steps(self, seconds: float) -> None:
+        """One step of every rank, that took so long and ends now."""
+        self.step += 1
+        end = clock.monotonic_ns()
+        for ring in self.rings:
+            ring.append(self.step, end - round(seconds * 1e9), end, 0, 0, 2.0, None)
+
+    def samples(self) -> None:
+        """What each rank writes every five seconds."""
+        for journal in self.journals:
+            journal.write("sample", {"step": self.step, "rss_bytes": 1 << 30})
+
+
+def full_ring(folder: Path) -> tuple[float, float]:
+    """Milliseconds to catch up with a ring of the default size, and to read it into records; the best of several."""
+    trainers = Trainers(folder / RUN, 1)
+    trainers.start()
+    for _ in range(DEFAULT_CAPACITY):
+        trainers.steps(1e-6)
+    return min(_catch_up_ms(folder) for _ in range(REPETITIONS)), min(
+        _reading_ms(folder / RUN) for _ in range(REPETITIONS)
+    )
+
+
+def _catch_up_ms(folder: Path) -> float:
+    begin = time.process_time()
+    follower, pod = Follower(folder, RUN), Pod(RUN, "0")
+    while pod.steps.step != DEFAULT_CAPACITY:
+        batch = follower.poll()
+        pod.set_clock(batch.mono, batch.wall)
+        pod.fold(batch.observations)
+        pod.advance(batch.mono)
+    end = time.process_time()
+    follower.close()
+    return (end - begin) * 1e3
+
+
+def _reading_ms(folder: Path) -> float:
+    begin = time.process_time()
+    reader = RingReader.open(folder / ring_name(0, 100))
+    records = reader.poll(limit=reader.capacity)
+    end = time.process_time()
+    reader.close()
+    if len(records) != DEFAULT_CAPACITY:
+        sys.exit(f"only {len(records)} of {DEFAULT_CAPACITY} records were read")
+    return (end - begin) * 1e3
+
+
+@dataclass
+class Live:
+    """What was measured of a sidecar process."""
+
+    cpu_percent: float
+    scrapes_ms: list[float]
+    series: int
+    megabytes: float
+
+    def scrape(self, percent: int) -> float:
+        """Milliseconds that so many of a hundred scrapes do not exceed."""
+        return statistics.quantiles(self.scrapes_ms, n=100)[percent - 1]
+
+
+def live_sidecar(folder: Path) -> Live:
+    """A real sidecar beside ranks that train: first its CPU time alone, then scrapes, then its memory."""
+    trainers = Trainers(folder / RUN, RANKS)
+    trainers.start()
+    command = [sys.executable, "-m", "headway_exporter", "--dir", str(folder), "--run", RUN, "--listen", "127.0.0.1:0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            found = re.search(r"http://([^/]+)/", process.stdout.readline())
+            if found is None:
+                sys.exit("the sidecar did not say where it listens")
+            _train(trainers, 2 * STEPS_PER_SECOND)
+            before = _cpu_seconds(process.pid)
+            elapsed = _train(trainers, WATCHED_SECONDS * STEPS_PER_SECOND)
+            cpu = (_cpu_seconds(process.pid) - before) / elapsed * 100
+            scrapes, series = _scrape(found[1])
+            return Live(cpu, scrapes, series, _resident_bytes(process.pid) / 1e6)
+        finally:
+            process.terminate()
+
+
+def _train(trainers: Trainers, steps: int) -> float:
+    """Writes so many steps at the pace of the bench; returns the seconds it took."""
+    begin = time.monotonic()
+    for number in range(steps):
+        trainers.steps(0.9 / STEPS_PER_SECOND)
+        if number % (5 * STEPS_PER_SECOND) == 0:
+            trainers.samples()
+        time.sleep(max(0.0, begin + (number + 1) / STEPS_PER_SECOND - time.monotonic()))
+    return time.monotonic() - begin
+
+
+def _scrape(address: str) -> tuple[list[float], int]:
+    """Milliseconds of each scrape over one connection, and the samples in the last one."""
+    connection = http.client.HTTPConnection(address, timeout=10)
+    times, body = [], b""
+    for _ in range(SCRAPES):
+        begin = time.perf_counter()
+        connection.request("GET", "/metrics")
+        body = connection.getresponse().read()
+        times.append((time.perf_counter() - begin) * 1e3)
+    connection.close()
+    return times, sum(not line.startswith(b"#") for line in body.splitlines())
+
+
+def plain_exposition(series: int) -> float:
+    """Median milliseconds that `prometheus_client` takes for as many series of a gauge."""
+    registry = CollectorRegistry()
+    gauge = Gauge("plain", "A gauge", ["run", "pod_index", "number"], registry=registry)
+    for number in range(series):
+        gauge.labels(RUN, "0", str(number)).set(number)
+    times = []
+    for _ in range(SCRAPES):
+        begin = time.perf_counter()
+        generate_latest(registry)
+        times.append((time.perf_counter() - begin) * 1e3)
+    return statistics.median(times)
+
+
+def _cpu_seconds(pid: int) -> float:
+    """Processor time of all threads so far (user and system), to the nanosecond where the kernel tells."""
+    tasks = Path(f"/proc/{pid}/task").glob("*/schedstat")
+    return sum(int(task.read_text().split()[0]) for task in tasks) / 1e9
+
+
+def _resident_bytes(pid: int) -> int:
+    found = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+    return int(found[1]) * 1024 if found else 0
+
+
+def _memory_folder() -> str | None:
+    memory = Path("/dev/shm")
+    return str(memory) if memory.is_dir() else None
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -116,7 +116,7 @@ def checkpoints(pod: Pod) -> Iterator[Sample]:
 
 def restarts(pod: Pod) -> Iterator[Sample]:
     """Restarts, their causes, and what they cost."""
-    known, info = pod.recoveries, pod.info
+    known, info = pod.failures, pod.info
     for layer in LAYERS:
         yield "headway_restarts_total", (layer,), known.restarts[layer]
         yield "headway_recoveries_total", (layer,), known.closed[layer]

@@ -112,4 +112,4 @@ that has not come yet; `writer`: what the trainer could not record
 
 CLOCK_ANOMALIES: Final = ("wall_stepped", "mono_backwards", "negative_duration")
 
-COLLECTORS: Final = ("run", "steps", "ledger", "checkpoints", "restarts", "sources")
+COLLECTORS: Final = ("run", "steps", "ledger", "checkpoints", "restarts", "incidents", "sources")

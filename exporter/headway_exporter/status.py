@@ -11,6 +11,7 @@ from headway_exporter.observations import NANOSECONDS
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from headway_exporter.incidents import Incident
     from headway_exporter.pod import Pod
     from headway_exporter.recoveries import Recovery
 
@@ -50,6 +51,7 @@ def status(pod: Pod, dropped: Mapping[str, int]) -> dict[str, Any]:
         "pending_rank_seconds": totals.pending / NANOSECONDS,
         "unregained_rank_seconds": totals.unregained / NANOSECONDS,
         "recoveries": [_recovery(recovery) for recovery in pod.failures.recoveries],
+        "incidents": [_incident(pod, incident) for incident in pod.failures.incidents],
         "ranks": [
             {
                 "slot": slot.number,
@@ -82,6 +84,27 @@ def _recovery(recovery: Recovery) -> dict[str, Any]:
         "steps_lost": recovery.steps_lost,
         "seconds_to_first_step": None if recovery.closed is None else recovery.closed - recovery.opened,
         "attempts": recovery.try_count,
+    }
+
+
+def _incident(pod: Pod, incident: Incident) -> dict[str, Any]:
+    diagnosis = incident.diagnosis
+    return {
+        "opened_wall": incident.opened_wall,
+        "closed_wall": None if incident.closed is None else pod.wall_of(incident.closed),
+        "state": incident.state.value,
+        "attempts": incident.attempts_now.count,
+        "escalated": incident.escalated,
+        "layer": incident.layer,
+        "recurring": sorted(pod.failures.recurring(incident)),
+        "cause": diagnosis.cause,
+        "origin_rank": diagnosis.origin,
+        "confidence": diagnosis.confidence,
+        "alternatives": list(diagnosis.alternatives),
+        "evidence": [item.text for item in diagnosis.evidence],
+        "high_water_step": incident.mark,
+        "durable_step": incident.durable,
+        "loads": {str(step): count for step, count in incident.loads.items()},
     }
 
 

@@ -35,8 +35,9 @@ lint: $(STAMP)  ## ruff
 types: $(STAMP)  ## mypy --strict
 	$(BIN)/mypy
 
-bench: $(STAMP)  ## what recording a step costs, beside its peer
+bench: $(STAMP)  ## what recording a step costs, beside its peer, and how soon a death is known
 	$(BIN)/python tests/benchmarks/bench_recorder.py
+	$(BIN)/python tests/benchmarks/bench_death.py
 
 docs: $(STAMP)  ## write the generated tables of the README anew
 	$(BIN)/python tests/contract/readme.py

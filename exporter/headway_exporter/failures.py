@@ -61,6 +61,7 @@ class Failures:
         self._last_loaded: int | None = None
         self._stop: Evidence | None = None
         self._catching_up: deque[Recovery] = deque(maxlen=MOST_KEPT)
+        self._booked_until = -math.inf  # phases: a failure that is dated back must not have its time twice
 
     # What is under way.
 
@@ -188,15 +189,16 @@ class Failures:
     def _begin(self, evidence: Evidence, tip: int, mark: int, markers: tuple[Marker, ...]) -> None:
         incident, before = self.incidents[-1], self.recovering
         progressed = max((marker.progressed for marker in markers), default=evidence.at)
-        one = Try(Timeline(progressed, evidence.at), tip, markers, mark_changes=incident.mark_changes, reloaded=True)
+        timeline = Timeline(max(progressed, self._booked_until), max(evidence.at, self._booked_until))
+        one = Try(timeline, tip, markers, mark_changes=incident.mark_changes, reloaded=True)
         if before is not None:
-            one.timeline.progressed = evidence.at  # what lies before it is the failed try's time
+            timeline.progressed = timeline.failed  # what lies before it is the failed try's time
             one.reloaded = before.current.loaded is not None
             self._end_try(before, evidence.at)
         if before is not None and incident.recoveries and incident.recoveries[-1] is before:
             before.try_again(one)
         else:
-            self._open_recovery(Recovery(evidence.at, evidence.wall, tip, mark, [one]), progressed)
+            self._open_recovery(Recovery(evidence.at, evidence.wall, tip, mark, [one]), timeline.progressed)
         incident.recent.append(one)
         if self._stop is not None and evidence.at - self._stop.at <= self._limits.stop_seconds:
             one.add(self._stop)
@@ -237,6 +239,7 @@ class Failures:
         """A recovery catches up until its mark is regained or training breaks down again."""
         if recovery.closed is not None and not recovery.caught_up:
             recovery.caught_up = True
+            self._booked_until = max(self._booked_until, until)
             self.phases[recovery.layer or "in_process", "catch_up"] += max(0.0, until - recovery.closed)
 
     def _end_try(self, recovery: Recovery, end: float) -> None:
@@ -248,6 +251,7 @@ class Failures:
             self.causes[layer, one.diagnosis.cause] += 1
             if one.diagnosis.origin is not None:
                 self.rank_failures[one.diagnosis.origin] += 1
+        self._booked_until = max(self._booked_until, end)
         for phase, seconds in one.timeline.durations(end).items():
             self.phases[layer, phase] += seconds
 

@@ -152,10 +152,7 @@ _CATALOGUE: Final = (
     ),
     Metric("headway_unregained_rank_seconds", "gauge", "Productive time of steps that were lost and not regained yet."),
     Metric(
-        "headway_state",
-        "gauge",
-        "1 for what the pod is doing now, 0 for the rest.",
-        {"state": (*STATES, "finished")},
+        "headway_state", "gauge", "1 for what the pod is doing now, 0 for the rest.", {"state": (*STATES, "finished")}
     ),
     Metric("headway_state_since_timestamp_seconds", "gauge", "When that state began.", absent=_NO_TRAINER),
     # Checkpoints.
@@ -293,8 +290,7 @@ _CATALOGUE: Final = (
     Metric(
         "headway_recovery_phase_seconds_total",
         "counter",
-        "Time from the last step before a failure to the mark regained, by what it was spent on and who restarted; "
-        "booked when the restart failed or made a step.",
+        "From the last step before a failure to the mark regained, by what it was spent on and who restarted.",
         {"layer": LAYERS, "phase": RECOVERY_PHASES},
     ),
     Metric("headway_rollback_steps", "histogram", "Steps lost by a recovery.", buckets=ROLLBACK_BUCKETS),
@@ -317,29 +313,19 @@ _CATALOGUE: Final = (
     ),
     # Incidents.
     Metric("headway_incident_open", "gauge", "1 from the first evidence of a failure to the verdict, else 0."),
-    Metric(
-        "headway_incident_attempts",
-        "gauge",
-        "Attempts of the open incident; tries that led to one of an outer layer count with it; 0 when none is open.",
-    ),
-    Metric(
-        "headway_incident_opened_timestamp_seconds",
-        "gauge",
-        "When the open incident began.",
-        absent=_NO_INCIDENT,
-    ),
+    Metric("headway_incident_attempts", "gauge", "Attempts of the open incident, nested ones counted as one; else 0."),
+    Metric("headway_incident_opened_timestamp_seconds", "gauge", "When the open incident began.", absent=_NO_INCIDENT),
     Metric(
         "headway_incident_attempt_started_timestamp_seconds",
         "gauge",
         "When the attempt under way began, by the layer that makes it or, before its restart, that is expected to.",
         _LAYER,
-        absent="no attempt is under way, or it has made its first step",
+        absent="no attempt lacks its first step",
     ),
     Metric(
         "headway_incident_recurring",
         "gauge",
-        "1 for each reason to say that the open incident keeps coming back; "
-        "same_entity: that incidents keep beginning in one place, even if each recovered.",
+        "1 for each reason to call the open incident recurring; same_entity: that incidents keep beginning in one place.",
         {"reason": REASONS},
     ),
     Metric(

@@ -36,9 +36,9 @@ lint: $(STAMP)  ## ruff
 types: $(STAMP)  ## mypy --strict
 	$(BIN)/mypy
 
-bench: $(STAMP)  ## what recording costs the trainer, and following costs the sidecar
-	$(BIN)/python tests/benchmarks/bench_recorder.py
-	$(BIN)/python tests/benchmarks/bench_sidecar.py
+bench: $(STAMP)  ## what recording and following cost, and how soon a death is known
+	@status=0; for name in recorder sidecar death; do \
+	  echo "-- $$name"; $(BIN)/python tests/benchmarks/bench_$$name.py || status=1; done; exit $$status
 
 docs: $(STAMP)  ## write the generated tables of the README anew
 	$(BIN)/python tests/contract/readme.py

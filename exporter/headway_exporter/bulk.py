@@ -32,7 +32,7 @@ def fold(pod: Pod, seen: StepsSeen) -> None:
 
 def _plain(pod: Pod, seen: StepsSeen) -> bool:
     """Whether all of it is progress of lives that are known, with nothing under way that a step could end."""
-    quiet = pod.recoveries.quiet and not pod.checkpoints.load_open and pod.state == "productive"
+    quiet = pod.failures.quiet and not pod.checkpoints.load_open and pod.state == "productive"
     alone = len({run.slot for run in seen.runs}) == len(seen.runs)
     return quiet and alone and all(_plain_run(pod, run) for run in seen.runs)
 
@@ -57,5 +57,5 @@ def _add(pod: Pod, run: Run) -> None:
     slot.complete(last, end)
     if last > pod.mark:
         pod.mark = last
-        pod.recoveries.without_progress = 0
+        pod.failures.without_progress = 0
     pod.last_trace = max(pod.last_trace, end)

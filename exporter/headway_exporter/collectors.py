@@ -15,7 +15,18 @@ from prometheus_client.registry import Collector
 
 from headway import clock
 from headway._version import __version__
-from headway_exporter.labels import CAUSES, CLOCK_ANOMALIES, DROP_REASONS, LAYERS, OUTCOMES, REPLAY_RESULTS, STATES
+from headway_exporter.labels import (
+    CAUSES,
+    CLOCK_ANOMALIES,
+    DROP_REASONS,
+    INCIDENT_OUTCOMES,
+    LAYERS,
+    OUTCOMES,
+    REASONS,
+    RECOVERY_PHASES,
+    REPLAY_RESULTS,
+    STATES,
+)
 from headway_exporter.observations import NANOSECONDS
 from headway_exporter.schema import COMMON_LABELS, METRICS
 
@@ -116,7 +127,7 @@ def checkpoints(pod: Pod) -> Iterator[Sample]:
 
 def restarts(pod: Pod) -> Iterator[Sample]:
     """Restarts, their causes, and what they cost."""
-    known, info = pod.recoveries, pod.info
+    known, info = pod.failures, pod.info
     for layer in LAYERS:
         yield "headway_restarts_total", (layer,), known.restarts[layer]
         yield "headway_recoveries_total", (layer,), known.closed[layer]
@@ -124,6 +135,8 @@ def restarts(pod: Pod) -> Iterator[Sample]:
         yield "headway_restart_budget_remaining", (layer,), info.budget_remaining.get(layer)
         for cause in CAUSES:
             yield "headway_restart_causes_total", (layer, cause), known.causes[layer, cause]
+        for phase in RECOVERY_PHASES:
+            yield "headway_recovery_phase_seconds_total", (layer, phase), known.phases[layer, phase]
     for rank in sorted({slot.rank for slot in pod.slots.values() if slot.rank is not None} | set(known.rank_failures)):
         yield "headway_rank_failures_total", (str(rank),), known.rank_failures[rank]
     yield "headway_restarts_without_progress", (), known.without_progress
@@ -134,6 +147,31 @@ def restarts(pod: Pod) -> Iterator[Sample]:
     yield "headway_last_rollback_steps", (), known.last_rollback
     for result in REPLAY_RESULTS:
         yield "headway_replay_checks_total", (result,), pod.replay_checks.results[result]
+
+
+def incidents(pod: Pod) -> Iterator[Sample]:
+    """The incident without a verdict, and those that had one."""
+    known, incident = pod.failures, pod.failures.open
+    yield "headway_incident_open", (), float(incident is not None)
+    yield "headway_incident_attempts", (), 0 if incident is None else incident.attempts_now.count
+    if incident is not None:
+        yield "headway_incident_opened_timestamp_seconds", (), incident.opened_wall
+        if known.recovering is not None:
+            attempt = (incident.current.expected_layer,)
+            started = incident.attempts_now.started_wall
+            yield "headway_incident_attempt_started_timestamp_seconds", attempt, started
+    offenders = known.repeat_offenders(pod.now)
+    recurring = (known.recurring(incident) if incident else frozenset()) | ({"same_entity"} if offenders else set())
+    for reason in REASONS:
+        yield "headway_incident_recurring", (reason,), float(reason in recurring)
+    for outcome in INCIDENT_OUTCOMES:
+        for word, recurred in (("false", False), ("true", True)):
+            yield "headway_incidents_total", (outcome, word), known.outcomes[outcome, recurred]
+    for layer in LAYERS:
+        for cause in CAUSES:
+            yield "headway_incident_causes_total", (layer, cause), known.incident_causes[layer, cause]
+    for entity, count in offenders.items():
+        yield "headway_entity_incidents", (entity.kind, entity.name), count
 
 
 def sources(pod: Pod, dropped: Counter[str], clock_went_back: int) -> Iterator[Sample]:
@@ -161,6 +199,7 @@ class PodCollector(Collector):
             "ledger": lambda: ledger(pod),
             "checkpoints": lambda: checkpoints(pod),
             "restarts": lambda: restarts(pod),
+            "incidents": lambda: incidents(pod),
             "sources": lambda: sources(pod, self.dropped, follower.clock_went_back),
         }
 

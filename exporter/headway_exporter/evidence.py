@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import signal
 from typing import TYPE_CHECKING, Any, Final
 
-from headway_exporter.causes import Evidence, EvidenceKind, Marker
 from headway_exporter.labels import CAUSES
+from headway_exporter.scene import IN_PHASE, Evidence, EvidenceKind, Marker
 
 if TYPE_CHECKING:
     from headway.events import Event
@@ -16,6 +17,10 @@ if TYPE_CHECKING:
 _PASSING: Final = frozenset({"RankShouldRestart", "SystemExit", "KeyboardInterrupt", "GeneratorExit"})
 """Exceptions that carry out somebody's decision: they tell that something ended, not why."""
 _TEXT_LIMIT: Final = 160
+_VARIABLE: Final = re.compile(r"0x[0-9a-fA-F]+|\d+(?:\.\d+)*")
+"""Numbers and addresses: what differs between two failures of one kind."""
+_FOREIGN: Final = re.compile(r"[/\\](site-packages|dist-packages|lib/python3\.\d+)[/\\]|\(<frozen ")
+"""Frames of installed packages and of the standard library."""
 _MOST_RECORDS: Final = 256
 
 
@@ -59,7 +64,7 @@ def from_death(slot: Slot, seen: DeathSeen, wall: float) -> Evidence | None:
         f"process of rank {slot.rank} died ({how})",
         slot.number,
         terminated=slot.terminated,
-        silent_seconds=_silence(slot, seen.mono),
+        silent_seconds=0.0 if seen.by == "silence" else _silence(slot, seen.mono),  # then nobody knows when it died
     )
 
 
@@ -76,8 +81,8 @@ def unexplained(kind: EvidenceKind, at: float, wall: float, slot: int, text: str
     return Evidence(kind, at, wall, text, slot)
 
 
-def marker(slot: Slot) -> Marker:
-    """Where the rank stands now."""
+def marker(slot: Slot, state: str | None = None) -> Marker:
+    """Where the rank stands now; `state` is the ledger's word for what it does."""
     return Marker(
         slot=slot.number,
         rank=slot.rank,
@@ -87,6 +92,9 @@ def marker(slot: Slot) -> Marker:
         sampled=slot.sampled,
         in_collective=slot.in_collective,
         hard_timeout=slot.hard_timeout,
+        phase=state if state in IN_PHASE else None,
+        gpu=slot.gpu_uuid[:_TEXT_LIMIT],
+        began=slot.entered or slot.started,
     )
 
 
@@ -111,7 +119,21 @@ def _caught(slot: Slot, event: Event) -> Evidence:
     text = f"rank {slot.rank}: {name}" + (f": {message}" if message else "")
     kind: EvidenceKind = "echo" if fields.get("collective") else "interrupted" if name in _PASSING else "exception"
     category = fields.get("category")
-    return _evidence(kind, event, text, slot.number, category=category if category in CAUSES else None)
+    return _evidence(
+        kind,
+        event,
+        text,
+        slot.number,
+        category=category if category in CAUSES else None,
+        signature=_signature(name, message, fields.get("traceback", "")),
+    )
+
+
+def _signature(name: str, message: str, traceback: str) -> str:
+    """What two exceptions of one kind have in common: type, message without what varies, innermost frame of one's own."""
+    frames = [line.strip() for line in traceback.splitlines() if line.strip()]
+    own = next((frame for frame in reversed(frames) if not _FOREIGN.search(frame)), "")
+    return f"{name}: {_VARIABLE.sub('#', message)[:_TEXT_LIMIT]} {own[-_TEXT_LIMIT:]}".strip()
 
 
 def _worker_exited(slot: Slot | None, event: Event) -> Evidence | None:

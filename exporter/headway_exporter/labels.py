@@ -53,6 +53,23 @@ CAUSES: Final = (
 )
 """Why a restart was needed. `unknown` is an honest answer."""
 
+RECOVERY_PHASES: Final = ("detect", "teardown", "respawn", "rendezvous", "init", "load", "first_step", "catch_up")
+"""What a recovery spends its time on; see phases."""
+
+REASONS: Final = (
+    "no_progress",
+    "no_durable_progress",
+    "same_fingerprint",
+    "same_checkpoint",
+    "same_step",
+    "same_entity",
+)
+"""Why a failure is said to keep coming back; see verdicts. `same_entity` stands apart: it does not make an incident recurring."""
+
+INCIDENT_OUTCOMES: Final = ("recovered", "abandoned", "cancelled")
+
+ENTITY_KINDS: Final = ("rank", "node", "gpu")
+
 SOURCES: Final = ("trainer", "launcher")
 
 PHASES: Final = (
@@ -96,4 +113,4 @@ that has not come yet; `writer`: what the trainer could not record
 
 CLOCK_ANOMALIES: Final = ("wall_stepped", "mono_backwards", "negative_duration")
 
-COLLECTORS: Final = ("run", "steps", "ledger", "checkpoints", "restarts", "sources")
+COLLECTORS: Final = ("run", "steps", "ledger", "checkpoints", "restarts", "incidents", "sources")

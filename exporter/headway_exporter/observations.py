@@ -1,6 +1,6 @@
 """What the sidecar sees, one value per sight: the only input of everything that is counted.
 
-The ledger and the recoveries fold these and read no clock and no file, so a recorded sequence replays to the same answer. Times
+The ledger and the failures fold these and read no clock and no file, so a recorded sequence replays to the same answer. Times
 are CLOCK_MONOTONIC seconds of the machine, which all processes of a pod share.
 """
 

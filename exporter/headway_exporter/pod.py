@@ -1,7 +1,7 @@
-"""Everything the sidecar knows about its pod: the fold of all observations into ledger, recoveries, checkpoints and the rest.
+"""Everything the sidecar knows about its pod: the fold of all observations into ledger, failures, checkpoints and the rest.
 
 A pure fold. `Pod` only decides who is to hear of an observation; what it means is the business of the parts. Bounded in memory whatever
-the journals hold: slots, lives, saves and recoveries are all capped.
+the journals hold: slots, lives, saves and incidents are all capped.
 """
 
 from __future__ import annotations
@@ -14,19 +14,20 @@ from headway.events import Event
 from headway_exporter import bulk, podstate
 from headway_exporter import evidence as signs
 from headway_exporter.checkpoints import Checkpoints
+from headway_exporter.failures import Failures
 from headway_exporter.ledger import Ledger
 from headway_exporter.observations import NANOSECONDS, DeathSeen, EventSeen, StepSeen, StepsSeen
-from headway_exporter.recoveries import Recoveries
 from headway_exporter.replay import ReplayChecks
 from headway_exporter.runinfo import RunInfo
 from headway_exporter.slots import TERMINATION_SIGNALS, Slot, mark_gone
 from headway_exporter.steps import Steps
+from headway_exporter.thresholds import DEFAULT, Thresholds
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from headway_exporter.causes import Evidence
     from headway_exporter.observations import Observation
+    from headway_exporter.scene import Evidence
 
 _log = logging.getLogger("headway.exporter")
 
@@ -37,13 +38,13 @@ WALL_STEP_SECONDS: Final = 1.0
 class Pod:
     """The state of one pod of one run."""
 
-    def __init__(self, run: str, pod_index: str) -> None:
+    def __init__(self, run: str, pod_index: str, thresholds: Thresholds = DEFAULT) -> None:
         self.run = run
         self.pod_index = pod_index
         self.info = RunInfo()
         self.slots: dict[int, Slot] = {}
         self.ledger = Ledger()
-        self.recoveries = Recoveries()
+        self.failures = Failures(self.info, pod_index, thresholds)
         self.checkpoints = Checkpoints()
         self.steps = Steps()
         self.replay_checks = ReplayChecks()
@@ -75,6 +76,7 @@ class Pod:
     def advance(self, mono: float) -> None:
         """All observations up to `mono` are folded."""
         self.now = max(self.now, mono)
+        self.failures.watch(self.now, self.last_trace, alive=bool(self.alive))
 
     @property
     def now_ns(self) -> int:
@@ -158,13 +160,13 @@ class Pod:
             return
         slot.signs(end)
         slot.complete(record.step, end)
-        was_open = self.recoveries.open
-        self.recoveries.step(slot, begin, end, record.step, above_mark=above)
+        was_open = self.failures.recovering
+        self.failures.step(slot, begin, end, record.step, above_mark=above)
         if was_open is not None and was_open.closed is not None:
             self.checkpoints.resumed()
         self.checkpoints.first_step()
         if slot.number == min(self.slots):  # one rank speaks for all: a rollback takes them all back
-            newest = self.recoveries.kept[-1] if self.recoveries.kept else None
+            newest = self.failures.recoveries[-1] if self.failures.recoveries else None
             self.replay_checks.step(record.step, record.loss, self.losses_depend_on(slot), newest)
 
     def _death(self, seen: DeathSeen) -> None:
@@ -190,6 +192,7 @@ class Pod:
             self._started(slot, event)
         elif self._is_current(slot, event.life, event.mono, event.wall) or event.kind == "checkpoint":
             self._slot_event(slot, event)
+        self.failures.note(slot.number, event)
 
     def _slot_event(self, slot: Slot, event: Event) -> None:
         books, at, fields = self.ledger.slot(slot.number), _ns(event.mono), event.fields
@@ -224,6 +227,8 @@ class Pod:
             self._sample(slot, event)
         elif event.kind == "train_finished":
             self._finish(slot, at)
+            if self.finished:
+                self.failures.finish(event.mono)
         elif event.kind == "process_exited":
             slot.left_in_order = True
             self._writer_dropped(slot, fields)
@@ -241,7 +246,7 @@ class Pod:
             self.info.group_failed(event.fields)
         stop = signs.launcher_stop(event)
         if stop is not None:
-            self.recoveries.stop(stop)
+            self.failures.stop(stop)
             return
         named = event.fields.get("local_rank")
         self._fail(signs.from_launcher(None if named is None else self._slot(named), event))
@@ -262,20 +267,18 @@ class Pod:
         at, books = _ns(event.mono), self.ledger.slot(slot.number)
         again = slot.life is not None and generation > slot.generation
         if slot.life is not None and not slot.finished:
-            if self.recoveries.last_opened < max(slot.started, slot.entered or 0.0):
+            if self.failures.last_opened < max(slot.started, slot.entered or 0.0):
                 self._unexplained(slot, event, again)
-            self.recoveries.restart(event.mono, "orchestrator" if again else "launcher")
+            self.failures.restart(event.mono, "orchestrator" if again else "launcher")
         books.process_started(
             at,
             run_mark=self.mark,
             gone_since=_ns(self._gone_since) if again else None,
-            recovering=self.recoveries.open is not None,
+            recovering=self.failures.recovering is not None,
             announced=announced,
         )
         slot.start(event, generation)
         self.info.process_started(event)
-        self.recoveries.world_size = self.info.world_size
-        self.recoveries.claims_orphans = (self.info.pods_expected or 1) <= 1 or self.pod_index == "0"
         self.checkpoints.configured_interval = self.info.settings.get("checkpoint_interval_steps")
         self.steps.forget(slot.number)
 
@@ -305,11 +308,11 @@ class Pod:
     def _entered(self, slot: Slot, event: Event) -> None:
         again = slot.entered is not None
         new = event.incarnation is not None and event.incarnation != self._incarnation
-        if again and new and self.recoveries.open is None:
+        if again and new and self.failures.recovering is None:
             text = f"rank {slot.rank} entered training again"
             self._fail(signs.unexplained("interrupted", event.mono, event.wall, slot.number, text))
         if again:
-            self.recoveries.restart(event.mono, "in_process")
+            self.failures.restart(event.mono, "in_process")
         if event.incarnation is not None and new:
             if self._incarnation is not None:
                 self._former_incarnations.append(self._incarnation)
@@ -318,7 +321,6 @@ class Pod:
         self.ledger.slot(slot.number).train_entered(_ns(event.mono), active=not slot.reserve, run_mark=self.mark)
         self.info.world_size = event.fields.get("world_size", self.info.world_size)
         self.info.train_entered(event.fields)
-        self.recoveries.world_size = self.info.world_size
 
     def _finish(self, slot: Slot, at: int) -> None:
         """The rank completed the run; those in reserve or gone for good have nothing to complete, and end with the last one."""
@@ -338,15 +340,23 @@ class Pod:
 
     def _recover(self, evidence: Evidence) -> None:
         markers = tuple(
-            signs.marker(slot) for slot in self.slots.values() if slot.life is not None and not slot.reserve
+            signs.marker(slot, self.ledger.slot(slot.number).state)
+            for slot in self.slots.values()
+            if slot.life is not None and not slot.reserve
         )
-        self.recoveries.fail(evidence, tip=self.ledger.tip or 0, mark=self.mark, markers=markers)
+        self.failures.fail(
+            evidence,
+            tip=self.ledger.tip or 0,
+            mark=self.mark,
+            durable=self.checkpoints.durable_step,
+            markers=markers,
+        )
 
     def _checkpoint(self, slot: Slot, event: Event) -> None:
         completed = self.steps.completed
         wall = None if completed is None else self.wall_of(completed)
         if self.checkpoints.fold(slot.number, event, last_step=self.steps.step, last_step_wall=wall):
-            self.recoveries.commit()
+            self.failures.commit(event.mono, event.fields["step"])
         if event.fields.get("seconds", 0) < 0:
             self.clock_anomalies["negative_duration"] += 1
         step, stage = event.fields.get("step"), event.fields.get("stage")
@@ -355,10 +365,10 @@ class Pod:
         if stage == "loaded":
             self.ledger.slot(slot.number).loaded(step)
             self.mark = max(self.mark, step)
-            self.recoveries.load(step)
+            self.failures.load(step)
             self.steps.came_back(step)
         elif stage == "rejected":
-            self.recoveries.reject(step)
+            self.failures.reject(step)
 
     def _sample(self, slot: Slot, event: Event) -> None:
         slot.sample(event)
@@ -370,7 +380,7 @@ class Pod:
         kills = event.fields.get("oom_kills")
         if kills is not None:
             if self._oom_kills is not None and kills > self._oom_kills:
-                self.recoveries.oom_rose = event.mono
+                self.failures.oom_rose = event.mono
             self._oom_kills = kills
 
     def _writer_dropped(self, slot: Slot, fields: Any) -> None:

@@ -17,9 +17,13 @@ from headway_exporter.labels import (
     CLOCK_ANOMALIES,
     COLLECTORS,
     DROP_REASONS,
+    ENTITY_KINDS,
+    INCIDENT_OUTCOMES,
     LAYERS,
     OUTCOMES,
     PHASES,
+    REASONS,
+    RECOVERY_PHASES,
     REPLAY_RESULTS,
     SOURCES,
     STATES,
@@ -62,6 +66,7 @@ _LAYER: Final[Labels] = {"layer": LAYERS}
 _NO_TRAINER: Final = "before the first trainer process"
 _NO_STEP: Final = "before the first step"
 _NO_COMMIT: Final = "before the first durable checkpoint"
+_NO_INCIDENT: Final = "no incident is open"
 _NO_SAVE: Final = "before the first save was written"
 
 _CATALOGUE: Final = (
@@ -148,10 +153,7 @@ _CATALOGUE: Final = (
     ),
     Metric("headway_unregained_rank_seconds", "gauge", "Productive time of steps that were lost and not regained yet."),
     Metric(
-        "headway_state",
-        "gauge",
-        "1 for what the pod is doing now, 0 for the rest.",
-        {"state": (*STATES, "finished")},
+        "headway_state", "gauge", "1 for what the pod is doing now, 0 for the rest.", {"state": (*STATES, "finished")}
     ),
     Metric("headway_state_since_timestamp_seconds", "gauge", "When that state began.", absent=_NO_TRAINER),
     # Checkpoints.
@@ -286,6 +288,12 @@ _CATALOGUE: Final = (
         "Failures after which training made a step again, by the outermost layer.",
         _LAYER,
     ),
+    Metric(
+        "headway_recovery_phase_seconds_total",
+        "counter",
+        "From the last step before a failure to the mark regained, by what it was spent on and who restarted.",
+        {"layer": LAYERS, "phase": RECOVERY_PHASES},
+    ),
     Metric("headway_rollback_steps", "histogram", "Steps lost by a recovery.", buckets=ROLLBACK_BUCKETS),
     Metric(
         "headway_last_rollback_steps", "gauge", "Steps lost by the last recovery.", absent="before the first recovery"
@@ -309,6 +317,42 @@ _CATALOGUE: Final = (
         "Heartbeat time-outs in force.",
         {"kind": ("initial", "rank")},
         absent="per kind: the trainer does not say",
+    ),
+    # Incidents.
+    Metric("headway_incident_open", "gauge", "1 from the first evidence of a failure to the verdict, else 0."),
+    Metric("headway_incident_attempts", "gauge", "Attempts of the open incident, nested ones counted as one; else 0."),
+    Metric("headway_incident_opened_timestamp_seconds", "gauge", "When the open incident began.", absent=_NO_INCIDENT),
+    Metric(
+        "headway_incident_attempt_started_timestamp_seconds",
+        "gauge",
+        "When the attempt under way began, by the layer that makes it or, before its restart, that is expected to.",
+        _LAYER,
+        absent="no attempt lacks its first step",
+    ),
+    Metric(
+        "headway_incident_recurring",
+        "gauge",
+        "1 for each reason to call the open incident recurring; same_entity: that incidents keep beginning in one place.",
+        {"reason": REASONS},
+    ),
+    Metric(
+        "headway_incidents_total",
+        "counter",
+        "Incidents by their verdict, counted when it is made; recurring: whether there was a reason other than same_entity.",
+        {"outcome": INCIDENT_OUTCOMES, "recurring": ("false", "true")},
+    ),
+    Metric(
+        "headway_incident_causes_total",
+        "counter",
+        "Incidents by outermost layer and first cause, counted with the verdict on the pod where they began.",
+        {"layer": LAYERS, "cause": CAUSES},
+    ),
+    Metric(
+        "headway_entity_incidents",
+        "gauge",
+        "Incidents of the last 24 hours that began on one rank, node or GPU: the eight with the most.",
+        {"entity_kind": ENTITY_KINDS, "entity": None},
+        absent="per entity: fewer than two",
     ),
     # The sidecar itself.
     Metric(

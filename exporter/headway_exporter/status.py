@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from headway_exporter.causes import Diagnosis
 from headway_exporter.labels import LAYERS, OUTCOMES
 from headway_exporter.observations import NANOSECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from headway_exporter.incidents import Incident
     from headway_exporter.pod import Pod
     from headway_exporter.recoveries import Recovery
 
@@ -45,12 +45,13 @@ def status(pod: Pod, dropped: Mapping[str, int]) -> dict[str, Any]:
             "oldest_wall": min((slot.oldest_wall for slot in alive if slot.oldest_wall is not None), default=None),
             "writer_up": pod.writer_up,
         },
-        "restarts": {layer: pod.recoveries.restarts[layer] for layer in LAYERS},
+        "restarts": {layer: pod.failures.restarts[layer] for layer in LAYERS},
         "rank_seconds": {state: amount / NANOSECONDS for state, amount in totals.states.items()},
         "elapsed_rank_seconds": totals.elapsed / NANOSECONDS,
         "pending_rank_seconds": totals.pending / NANOSECONDS,
         "unregained_rank_seconds": totals.unregained / NANOSECONDS,
-        "recoveries": [_recovery(recovery) for recovery in pod.recoveries.kept],
+        "recoveries": [_recovery(recovery) for recovery in pod.failures.recoveries],
+        "incidents": [_incident(pod, incident) for incident in pod.failures.incidents],
         "ranks": [
             {
                 "slot": slot.number,
@@ -70,7 +71,7 @@ def status(pod: Pod, dropped: Mapping[str, int]) -> dict[str, Any]:
 
 
 def _recovery(recovery: Recovery) -> dict[str, Any]:
-    diagnosis = recovery.diagnosis or Diagnosis("unknown")
+    diagnosis = recovery.diagnosis
     notes = [f"checkpoint of step {step} was rejected" for step in recovery.rejected]
     return {
         "opened_wall": recovery.opened_wall,
@@ -82,8 +83,29 @@ def _recovery(recovery: Recovery) -> dict[str, Any]:
         "loaded_step": recovery.loaded,
         "steps_lost": recovery.steps_lost,
         "seconds_to_first_step": None if recovery.closed is None else recovery.closed - recovery.opened,
-        "attempts": recovery.attempt_count,
+        "attempts": recovery.try_count,
         "replay_check": recovery.replay_check,
+    }
+
+
+def _incident(pod: Pod, incident: Incident) -> dict[str, Any]:
+    diagnosis = incident.diagnosis
+    return {
+        "opened_wall": incident.opened_wall,
+        "closed_wall": None if incident.closed is None else pod.wall_of(incident.closed),
+        "state": incident.state.value,
+        "attempts": incident.attempts_now.count,
+        "escalated": incident.escalated,
+        "layer": incident.layer,
+        "recurring": sorted(pod.failures.recurring(incident)),
+        "cause": diagnosis.cause,
+        "origin_rank": diagnosis.origin,
+        "confidence": diagnosis.confidence,
+        "alternatives": list(diagnosis.alternatives),
+        "evidence": [item.text for item in diagnosis.evidence],
+        "high_water_step": incident.mark,
+        "durable_step": incident.durable,
+        "loads": {str(step): count for step, count in incident.loads.items()},
     }
 
 

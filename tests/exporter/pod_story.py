@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from headway.events import Event
 from headway.ring import StepRecord
 from headway_exporter.observations import DeathSeen, EventSeen, StepSeen
 from headway_exporter.pod import Pod
-
-if TYPE_CHECKING:
-    from headway_exporter.recoveries import Recovery
 
 WALL = 1_700_000_000.0
 """Wall time of second 0 of a story."""
@@ -86,18 +83,13 @@ class Story:
     @property
     def recoveries(self) -> list[tuple[str | None, str, int | None, int | None]]:
         """Layer, cause, origin rank and steps lost of every recovery."""
-        found: list[Recovery] = list(self.pod.recoveries.kept)
-        return [
-            (one.layer, one.diagnosis.cause, one.diagnosis.origin, one.steps_lost)
-            for one in found
-            if one.diagnosis is not None
-        ]
+        found = self.pod.failures.recoveries
+        return [(one.layer, one.diagnosis.cause, one.diagnosis.origin, one.steps_lost) for one in found]
 
     def caught(self, slot: int, at: float, name: str = "ValueError", **fields: Any) -> None:
         """An exception reached the edge of the training function."""
-        self.event(
-            slot, "fault_caught", at, type=f"builtins.{name}", message="boom", **({"collective": False} | fields)
-        )
+        told = {"type": f"builtins.{name}", "message": "boom", "collective": False}
+        self.event(slot, "fault_caught", at, **(told | fields))
 
     def echo(self, slot: int, at: float) -> None:
         """A collective broke."""

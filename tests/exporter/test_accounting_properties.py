@@ -115,18 +115,18 @@ def counters(pod: Pod) -> dict[str, int]:
         "lost_steps": max((slot.lost_steps for slot in books), default=0),
         "productive_steps": max((slot.productive_steps for slot in books), default=0),
         "replayed_steps": max((slot.replayed_steps for slot in books), default=0),
-        **{f"restarts by {layer}": pod.recoveries.restarts[layer] for layer in LAYERS},
-        **{f"closed by {layer}": pod.recoveries.closed[layer] for layer in LAYERS},
+        **{f"restarts by {layer}": pod.failures.restarts[layer] for layer in LAYERS},
+        **{f"closed by {layer}": pod.failures.closed[layer] for layer in LAYERS},
         "saves": pod.checkpoints.outcomes.total(),
         "requests": pod.checkpoints.requests,
-        "recoveries": len(pod.recoveries.kept),
+        "recoveries": len(pod.failures.recoveries),
     }
 
 
 def visible(pod: Pod) -> Any:
     """What anybody can see of a pod."""
     totals = pod.ledger.totals(pod.now_ns)
-    recoveries = [(one.opened, one.closed, one.layer, one.steps_lost, one.diagnosis) for one in pod.recoveries.kept]
+    recoveries = [(one.opened, one.closed, one.layer, one.steps_lost, one.diagnosis) for one in pod.failures.recoveries]
     places = [(slot.alive, slot.step, slot.rank, slot.incarnation) for slot in pod.slots.values()]
     steps = (pod.steps.step, pod.steps.completed, pod.steps.loss, pod.steps.tokens, pod.steps.durations.cumulative())
     return totals, counters(pod), recoveries, places, steps, pod.mark, pod.state, pod.state_since_wall

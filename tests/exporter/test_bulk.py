@@ -128,9 +128,9 @@ def everything(pod: Pod) -> Any:
         pod.mark,
         pod.last_trace,
     )
-    recoveries = [(one.opened, one.closed, one.regained, one.steps_lost) for one in pod.recoveries.kept]
+    recoveries = [(one.opened, one.closed, one.regained, one.steps_lost) for one in pod.failures.recoveries]
     checks = (list(pod.replay_checks._first), pod.replay_checks._tip, pod.replay_checks.results)
-    rest = (checks, pod.recoveries.without_progress, pod.source_wall, pod.state, pod.state_since_wall, pod.slots)
+    rest = (checks, pod.failures.without_progress, pod.source_wall, pod.state, pod.state_since_wall, pod.slots)
     return books, steps, more, recoveries, rest
 
 

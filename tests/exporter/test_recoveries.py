@@ -6,7 +6,7 @@ import pytest
 from pod_story import Story
 
 from headway_exporter.labels import CAUSES, LAYERS
-from headway_exporter.recoveries import MOST_ATTEMPTS, MOST_EVIDENCE
+from headway_exporter.recoveries import MOST_EVIDENCE, MOST_TRIES
 
 
 def test_exception_in_process() -> None:
@@ -21,13 +21,13 @@ def test_exception_in_process() -> None:
     story.enter(end + 2, 0, 1, incarnation="second", load=8)
     story.steps(end + 3, 0, 1, first=9, last=10)
     assert story.recoveries == [("in_process", "cuda_oom", 1, 2)]
-    recovery = story.pod.recoveries.kept[0]
+    recovery = story.pod.failures.recoveries[0]
     assert recovery.closed is not None
     assert recovery.closed - recovery.opened == pytest.approx(3.9)
     assert recovery.regained == pytest.approx(end + 5)
-    assert story.pod.recoveries.restarts == {"in_process": 1}
-    assert story.pod.recoveries.rank_failures == {1: 1}
-    assert story.pod.recoveries.causes == {("in_process", "cuda_oom"): 1}
+    assert story.pod.failures.restarts == {"in_process": 1}
+    assert story.pod.failures.rank_failures == {1: 1}
+    assert story.pod.failures.causes == {("in_process", "cuda_oom"): 1}
 
 
 def test_a_record_of_an_echo_comes_first() -> None:
@@ -134,7 +134,7 @@ def test_a_tie_leaves_the_origin_open() -> None:
     story = Story()
     hang(story, story.running(), collective_of={})
     assert story.recoveries == [("launcher", "heartbeat_timeout", None, 0)]
-    assert story.pod.recoveries.rank_failures == {}
+    assert story.pod.failures.rank_failures == {}
 
 
 def test_the_rank_with_the_fewest_steps_hung() -> None:
@@ -211,7 +211,7 @@ def test_a_lost_pod() -> None:
     story.enter(end + 35, 0, 1, incarnation="second", load=5)
     story.steps(end + 35, 0, 1, first=6, last=11)
     assert story.recoveries == [("orchestrator", "node_lost", None, 5)]
-    assert story.pod.recoveries.restarts == {"orchestrator": 1}
+    assert story.pod.failures.restarts == {"orchestrator": 1}
     seconds = {state: amount / 1e9 for state, amount in story.pod.ledger.slots[0].states.items()}
     assert seconds["down"] == pytest.approx(30.5)
     assert seconds["restart"] == pytest.approx(4)
@@ -269,13 +269,13 @@ def test_a_try_that_fails_before_its_first_step_is_part_of_the_recovery() -> Non
     story.enter(end + 8, 0, 1, incarnation="third", load=5)
     story.steps(end + 8, 0, 1, first=6, last=6)
     assert story.recoveries == [("launcher", "app_exception", 1, 5)]
-    recoveries = story.pod.recoveries
-    assert recoveries.kept[0].attempt_count == 2
-    assert recoveries.restarts == {"in_process": 1, "launcher": 1}
-    assert recoveries.closed == {"launcher": 1}
-    assert recoveries.causes == {("in_process", "app_exception"): 1, ("launcher", "process_killed"): 1}
-    assert recoveries.without_progress == 2
-    assert recoveries.same_checkpoint_loads == 2
+    failures = story.pod.failures
+    assert failures.recoveries[0].try_count == 2
+    assert failures.restarts == {"in_process": 1, "launcher": 1}
+    assert failures.closed == {"launcher": 1}
+    assert failures.causes == {("in_process", "app_exception"): 1, ("launcher", "process_killed"): 1}
+    assert failures.without_progress == 2
+    assert failures.same_checkpoint_loads == 2
 
 
 def test_progress_and_commits_reset_what_counts_failures_in_a_row() -> None:
@@ -285,10 +285,10 @@ def test_progress_and_commits_reset_what_counts_failures_in_a_row() -> None:
     story.caught(0, end + 0.1)
     story.enter(end + 2, 0, 1, incarnation="second", load=9)
     end = story.steps(end + 2, 0, 1, first=10, last=11)
-    assert story.pod.recoveries.without_progress == 0
-    assert story.pod.recoveries.same_checkpoint_loads == 1
+    assert story.pod.failures.without_progress == 0
+    assert story.pod.failures.same_checkpoint_loads == 1
     story.event(0, "checkpoint", end, stage="committed", step=11)
-    assert story.pod.recoveries.same_checkpoint_loads == 0
+    assert story.pod.failures.same_checkpoint_loads == 0
 
 
 def test_only_echoes() -> None:
@@ -296,7 +296,6 @@ def test_only_echoes() -> None:
     for world_size, cause in ((2, "collective_timeout"), (16, "peer_failure")):
         story = Story()
         end = story.running(world_size=world_size)
-        story.pod.recoveries.world_size = world_size
         story.echo(0, end + 1)
         story.echo(1, end + 1)
         story.enter(end + 2, 0, 1, incarnation="second", load=10, world_size=world_size)
@@ -314,8 +313,8 @@ def test_causes_are_counted_where_the_failure_began() -> None:
     story.enter(end + 2, 0, 1, incarnation="second", load=10, world_size=4)
     story.steps(end + 2, 0, 1, first=11, last=11)
     assert story.recoveries == [("in_process", "app_exception", 3, 0)]
-    assert story.pod.recoveries.restarts == {"in_process": 1}
-    assert not story.pod.recoveries.causes
+    assert story.pod.failures.restarts == {"in_process": 1}
+    assert not story.pod.failures.causes
 
 
 def test_a_loop_without_hooks_that_swallows_its_exceptions() -> None:
@@ -334,7 +333,7 @@ def test_a_peers_last_step_does_not_close_a_recovery() -> None:
     end = story.running()
     story.die(1, end + 0.2)
     story.steps(end - 0.5, 0, first=11, last=11)
-    assert story.pod.recoveries.open is not None
+    assert story.pod.failures.recovering is not None
     story.start(end + 4, 0, 1, cycle=1)
     story.enter(end + 6, 0, 1, incarnation="second", load=10)
     story.steps(end + 6, 0, 1, first=11, last=11)
@@ -380,7 +379,7 @@ def test_a_rejected_checkpoint_is_told() -> None:
     story.enter(end + 6, 0, 1, incarnation="second", load=5)
     story.steps(end + 6, 0, 1, first=6, last=6)
     assert story.recoveries == [("launcher", "process_killed", 1, 5)]
-    assert story.pod.recoveries.kept[0].rejected == [10]
+    assert story.pod.failures.recoveries[0].rejected == [10]
     assert story.pod.checkpoints.durable_step == 5
 
 
@@ -396,10 +395,9 @@ def test_many_failures_stay_bounded() -> None:
         if number % 100 == 99:
             end = story.steps(end + 2, 0, 1, first=11, last=11)
         end += 3
-    recoveries = story.pod.recoveries
-    assert recoveries.restarts["launcher"] == 300
+    failures = story.pod.failures
+    assert failures.restarts["launcher"] == 300
     assert all(
-        len(one.attempts) <= MOST_ATTEMPTS and len(one.evidence) <= MOST_ATTEMPTS * MOST_EVIDENCE
-        for one in recoveries.kept
+        len(one.tries) <= MOST_TRIES and len(one.evidence) <= MOST_TRIES * MOST_EVIDENCE for one in failures.recoveries
     )
-    assert all(layer in LAYERS and cause in CAUSES for layer, cause in recoveries.causes)
+    assert all(layer in LAYERS and cause in CAUSES for layer, cause in failures.causes)

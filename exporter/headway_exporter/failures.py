@@ -1,0 +1,305 @@
+"""The failures of one pod, folded into incidents, recoveries and tries, and counted.
+
+A pure fold: it takes what others saw, and reads no clock. Each thing is counted once, when it is decided: a restart with its restart, its
+cause when its try is over (the launcher's line and the container's memory counters come after the fact), an incident at its closure.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict, deque
+from typing import TYPE_CHECKING, Final
+
+from headway_exporter import verdicts
+from headway_exporter.causes import Diagnosis, diagnose
+from headway_exporter.distribution import Distribution
+from headway_exporter.incidents import BACK, CLOSED, Happening, Incident, State
+from headway_exporter.phases import Timeline
+from headway_exporter.recoveries import Recovery, Try, first_known
+from headway_exporter.scene import Scene
+from headway_exporter.schema import RECOVERY_BUCKETS, ROLLBACK_BUCKETS
+from headway_exporter.thresholds import DEFAULT
+
+if TYPE_CHECKING:
+    from headway.events import Event
+    from headway_exporter.runinfo import RunInfo
+    from headway_exporter.scene import Evidence, Marker
+    from headway_exporter.slots import Slot
+    from headway_exporter.thresholds import Thresholds
+
+MOST_KEPT: Final = 200
+
+
+class Failures:
+    """Folds evidence, restarts, loads, commits and steps of one pod."""
+
+    def __init__(self, info: RunInfo, pod_index: str, limits: Thresholds = DEFAULT) -> None:
+        self.incidents: deque[Incident] = deque(maxlen=MOST_KEPT)
+        self.recoveries: deque[Recovery] = deque(maxlen=MOST_KEPT)
+        self.restarts: Counter[str] = Counter()
+        self.closed: Counter[str] = Counter()
+        """Recoveries, by their outermost layer."""
+        self.causes: Counter[tuple[str, str]] = Counter()
+        """Restarts by layer and cause; only failures that began here."""
+        self.outcomes: Counter[tuple[str, bool]] = Counter()
+        """Incidents by outcome and whether they were recurring."""
+        self.incident_causes: Counter[tuple[str, str]] = Counter()
+        """Incidents by outermost layer and cause; only those that began here."""
+        self.rank_failures: Counter[int] = Counter()
+        self.phases: defaultdict[tuple[str, str], float] = defaultdict(float)
+        """Seconds by layer and recovery phase."""
+        self.first_step = Distribution(RECOVERY_BUCKETS)
+        self.high_water = Distribution(RECOVERY_BUCKETS)
+        self.rollbacks = Distribution(ROLLBACK_BUCKETS)
+        self.last_rollback: int | None = None
+        self.without_progress = 0
+        self.same_checkpoint_loads = 0
+        self.oom_rose: float | None = None
+        self._info = info
+        self._pod_index = pod_index
+        self._limits = limits
+        self._last_loaded: int | None = None
+        self._stop: Evidence | None = None
+        self._catching_up: deque[Recovery] = deque(maxlen=MOST_KEPT)
+        self._booked_until = -math.inf  # phases: a failure that is dated back must not have its time twice
+
+    # What is under way.
+
+    @property
+    def open(self) -> Incident | None:
+        """The incident without a verdict."""
+        return self.incidents[-1] if self.incidents and self.incidents[-1].state not in CLOSED else None
+
+    @property
+    def recovering(self) -> Recovery | None:
+        """The failure after which no step was made yet; it may outlive its incident's verdict."""
+        unfinished = self.recoveries and self.recoveries[-1].closed is None
+        return self.recoveries[-1] if unfinished and self.incidents[-1].state is not State.RECOVERED else None
+
+    @property
+    def quiet(self) -> bool:
+        """No step can change a verdict, end a recovery or regain a mark."""
+        return self.open is None and self.recovering is None and not self._catching_up
+
+    @property
+    def last_opened(self) -> float:
+        """When the newest try became necessary; minus infinity before the first failure."""
+        if not self.recoveries:
+            return -math.inf
+        newest = self.recoveries[-1]
+        return max((sign.at for sign in newest.current.evidence), default=newest.opened)
+
+    def recurring(self, incident: Incident) -> frozenset[str]:
+        """Why the incident is said to be recurring; what was found for good stays until it closes."""
+        if incident.state in CLOSED:
+            return incident.recurred
+        return incident.recurred | verdicts.reasons(incident, self._limits)
+
+    def repeat_offenders(self, now: float) -> dict[verdicts.Entity, int]:
+        """Entities where several incidents began lately."""
+        return verdicts.repeat_offenders(self.incidents, now, self._info, self._limits)
+
+    # The fold.
+
+    def fail(
+        self, evidence: Evidence, *, tip: int, mark: int, durable: int | None, markers: tuple[Marker, ...]
+    ) -> None:
+        """A sign of a failure: opens an incident, or begins a further try, or adds to the one under way."""
+        recovery = self.recovering
+        restarted = None if recovery is None else recovery.current.restarted
+        again = recovery is None or (restarted is not None and evidence.at > restarted)
+        if again:
+            if self.open is None:
+                opened = Incident.at(evidence.at, evidence.wall, mark, durable, self._info.node, self._limits)
+                self.incidents.append(opened)
+            self._begin(evidence, tip, mark, markers)
+            self.incidents[-1].happens(Happening.FAILED)
+        one = self.incidents[-1].current
+        if one.add(evidence):
+            self._diagnose(one)
+
+    def stop(self, evidence: Evidence) -> None:
+        """The launcher was told to end: no failure by itself, but the reason of those that follow."""
+        if self.recovering is None:
+            self._stop = evidence
+        else:
+            self.recovering.current.add(evidence)
+
+    def restart(self, at: float, layer: str) -> None:
+        """A new process began, or training was entered again; several ranks of one restart count once."""
+        recovery = self.recovering
+        if recovery is None or recovery.current.restarted is not None:
+            return
+        self.incidents[-1].restarted_by(layer)
+        recovery.restarted_by(layer, at)
+        self._diagnose(recovery.current)
+        self.restarts[layer] += 1
+        self.without_progress += 1
+
+    def note(self, slot: int, event: Event) -> None:
+        """An event that may date a phase of the recovery under way."""
+        if self.recovering is not None:
+            self.recovering.current.timeline.note(slot, event)
+
+    def load(self, step: int) -> None:
+        """A checkpoint was loaded (0: from scratch); several ranks of one try count once."""
+        recovery = self.recovering
+        if recovery is None or recovery.current.loaded is not None:
+            return
+        recovery.loaded = recovery.current.loaded = step
+        self.incidents[-1].loaded(step)
+        self.same_checkpoint_loads = self.same_checkpoint_loads + 1 if step == self._last_loaded else 1
+        self._last_loaded = step
+
+    def reject(self, step: int) -> None:
+        """A checkpoint was found bad."""
+        if self.recovering is not None:
+            self.recovering.reject(step)
+
+    def commit(self, at: float, step: int) -> None:
+        """A checkpoint became durable: whatever is loaded next is not the same one again."""
+        self.same_checkpoint_loads = 0
+        self._last_loaded = None
+        if self.open is not None:
+            self.open.committed(step)
+            self._close_if_decided(at)
+
+    def step(self, slot: Slot, begin: float, end: float, step: int, *, above_mark: bool) -> None:
+        """A step completed: ends the recovery when it is one of after the restart."""
+        if above_mark:
+            self.without_progress = 0
+        recovery = self.recovering
+        if recovery is not None and recovery.goes_on(slot, begin):
+            self._first_step(recovery, end, step)
+        elif recovery is not None and recovery.layer is None:
+            self._late_step(recovery, step)
+        if self.open is not None and self.open.state in BACK:
+            self.open.step(step, above_mark=above_mark)
+        while self._catching_up and step >= self._catching_up[0].mark and self._catching_up[0].closed is not None:
+            self._regained(self._catching_up.popleft(), end)
+
+    def finish(self, at: float) -> None:
+        """The run is complete."""
+        self._end(Happening.FINISHED, at)
+
+    def watch(self, now: float, last_trace: float, *, alive: bool) -> None:
+        """Time goes by: with nobody alive, and the launcher told to end or nothing heard for long, nothing more will come."""
+        if alive or self.open is None:
+            return
+        recovery = self.recovering
+        if self._stop is not None if recovery is None else recovery.current.stopped:
+            self._end(Happening.STOPPED, now)
+        elif now - last_trace > self._limits.abandoned_seconds:
+            self._end(Happening.GONE, now)
+
+    # Tries.
+
+    def _begin(self, evidence: Evidence, tip: int, mark: int, markers: tuple[Marker, ...]) -> None:
+        incident, before = self.incidents[-1], self.recovering
+        progressed = max((marker.progressed for marker in markers), default=evidence.at)
+        timeline = Timeline(max(progressed, self._booked_until), max(evidence.at, self._booked_until))
+        one = Try(timeline, tip, markers, mark_changes=incident.mark_changes, reloaded=True)
+        if before is not None:
+            timeline.progressed = timeline.failed  # what lies before it is the failed try's time
+            one.reloaded = before.current.loaded is not None
+            self._end_try(before, evidence.at)
+        if before is not None and incident.recoveries and incident.recoveries[-1] is before:
+            before.try_again(one)
+        else:
+            self._open_recovery(Recovery(evidence.at, evidence.wall, tip, mark, [one]), timeline.progressed)
+        incident.recent.append(one)
+        if self._stop is not None and evidence.at - self._stop.at <= self._limits.stop_seconds:
+            one.add(self._stop)
+        self._stop = None
+
+    def _open_recovery(self, recovery: Recovery, progressed: float) -> None:
+        for unfinished in self._catching_up:
+            self._book_catch_up(unfinished, progressed)
+        self._catching_up = deque((one for one in self._catching_up if one.closed is not None), MOST_KEPT)
+        self.recoveries.append(recovery)
+        self._catching_up.append(recovery)
+        self.incidents[-1].begin(recovery)
+
+    def _first_step(self, recovery: Recovery, end: float, step: int) -> None:
+        if recovery.current.restarted is None:  # the loop swallowed the exception, or does not say when it is entered
+            self.restart(end, "in_process")
+        self._end_try(recovery, end)
+        recovery.close(end, step)
+        recovery.diagnosis = first_known([one.diagnosis for one in recovery.tries])
+        self.incidents[-1].stepped(self._limits)
+        self.closed[recovery.layer or "in_process"] += 1
+        self.last_rollback = recovery.steps_lost
+        self.rollbacks.observe(recovery.steps_lost or 0)
+        self.first_step.observe(end - recovery.opened)
+
+    def _late_step(self, recovery: Recovery, step: int) -> None:
+        recovery.late_step(step)
+        incident = self.incidents[-1]
+        if len(incident.recoveries) == 1:
+            incident.mark = max(incident.mark, step)
+
+    def _regained(self, recovery: Recovery, end: float) -> None:
+        self._book_catch_up(recovery, end)
+        recovery.regained = end
+        self.high_water.observe(end - recovery.opened)
+
+    def _book_catch_up(self, recovery: Recovery, until: float) -> None:
+        """A recovery catches up until its mark is regained or training breaks down again."""
+        if recovery.closed is not None and not recovery.caught_up:
+            recovery.caught_up = True
+            self._booked_until = max(self._booked_until, until)
+            self.phases[recovery.layer or "in_process", "catch_up"] += max(0.0, until - recovery.closed)
+
+    def _end_try(self, recovery: Recovery, end: float) -> None:
+        """Decides the try's cause, and counts it if it began on this pod; books its time."""
+        one = recovery.current
+        self._diagnose(one)
+        layer = one.layer or "in_process"
+        if self._began_here(one.diagnosis, one.markers):
+            self.causes[layer, one.diagnosis.cause] += 1
+            if one.diagnosis.origin is not None:
+                self.rank_failures[one.diagnosis.origin] += 1
+        self._booked_until = max(self._booked_until, end)
+        for phase, seconds in one.timeline.durations(end).items():
+            self.phases[layer, phase] += seconds
+
+    def _diagnose(self, one: Try) -> None:
+        """What is known so far."""
+        settings = self._info.settings
+        one.diagnosis = diagnose(
+            Scene(
+                tuple(one.evidence),
+                one.markers,
+                one.layer,
+                self._info.world_size,
+                self.oom_rose,
+                settings.get("heartbeat_rank_seconds"),
+                self._limits,
+            )
+        )
+        recovery = self.recoveries[-1]
+        recovery.diagnosis = first_known([each.diagnosis for each in recovery.tries])
+
+    def _began_here(self, diagnosis: Diagnosis, markers: tuple[Marker, ...]) -> bool:
+        """Whether this pod is to count it; what nobody can place is counted on the first pod."""
+        if diagnosis.origin is None:
+            return (self._info.pods_expected or 1) <= 1 or self._pod_index == "0"
+        return diagnosis.origin in {marker.rank for marker in markers}
+
+    # Verdicts.
+
+    def _end(self, happening: Happening, at: float) -> None:
+        if self.open is not None:
+            self.open.happens(happening)
+            self._close_if_decided(at)
+
+    def _close_if_decided(self, at: float) -> None:
+        incident = self.incidents[-1]
+        if incident.state not in CLOSED or incident.closed is not None:
+            return
+        incident.recurred |= verdicts.reasons(incident, self._limits)
+        incident.closed = at
+        self.outcomes[incident.state.value, bool(incident.recurred)] += 1
+        diagnosis = incident.diagnosis
+        if self._began_here(diagnosis, incident.recoveries[0].tries[0].markers):
+            self.incident_causes[incident.expected_layer, diagnosis.cause] += 1

@@ -1,0 +1,67 @@
+"""Every number that a verdict or a diagnosis depends on, in one place."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+
+@dataclass(frozen=True, slots=True)
+class Thresholds:
+    """Limits of verdicts and diagnoses; the defaults suit runs from minutes to months.
+
+    Raises:
+        ValueError: a limit is not positive.
+    """
+
+    no_progress_attempts: int = 3
+    """Attempts without a step that was never completed before, from which an incident is recurring."""
+
+    no_durable_progress_attempts: int = 3
+    """Attempts without a newly durable checkpoint, from which an incident is recurring."""
+
+    same_fingerprint_failures: int = 2
+    """Failures with one fingerprint and no new mark between them, from which an incident is recurring."""
+
+    same_checkpoint_loads: int = 3
+    """Loads of one checkpoint within an incident, from which it is recurring; from scratch is a checkpoint."""
+
+    same_step_reloads: int = 2
+    """Reloads between failures at the same step, from which an incident is recurring."""
+
+    same_step_tolerance_steps: int = 1
+    """Steps by which failures may lie apart and still be at the same step: ranks notice a step sooner or later."""
+
+    same_entity_incidents: int = 2
+    """Incidents that began on one rank, node or GPU, from which it is named."""
+
+    same_entity_window_seconds: float = 86_400.0
+    """Time in which these incidents opened."""
+
+    same_entity_shown: int = 8
+    """Entities that are named at once, those with the most incidents first: it bounds the series."""
+
+    abandoned_seconds: float = 3_600.0
+    """Time without any process or trace of one after which an open incident is given up."""
+
+    stop_seconds: float = 120.0
+    """A failure this long after the launcher was told to end is still its end."""
+
+    heartbeat_delay_seconds: float = 2.0
+    """A monitor's line comes through a pipe, its kill through the kernel: within this time the kill may be seen first."""
+
+    timeout_share: float = 0.9
+    """Share of a time-out that a silence must last to be put down to it: the last sign of progress may be younger than the last step."""
+
+    sample_silence_seconds: float = 12.0
+    """Samples come every 5 s: a process that missed two does not run Python any more."""
+
+    hang_silence_seconds: float = 60.0
+    """Time without a step after which a death without samples is put down to a hang, when no heartbeat time-out is known."""
+
+    def __post_init__(self) -> None:
+        for one in fields(self):
+            if getattr(self, one.name) <= 0:
+                raise ValueError(f"{one.name} must be positive, not {getattr(self, one.name)}")
+
+
+DEFAULT = Thresholds()

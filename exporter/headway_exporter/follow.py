@@ -39,7 +39,7 @@ OTHER_RUNS_SECONDS: Final = 5.0
 _ROUNDS: Final = 2
 _MOST_HELD: Final = 2_048
 """Observations of a file that wait for those of others: times the files, a bound on the memory of a late start."""
-_SLOT_JOURNAL: Final = re.compile(r"slot-(\d{1,4})\.jsonl")
+_SLOT_JOURNAL: Final = re.compile(r"slot-(0|[1-9][0-9]{0,3})\.jsonl")
 
 
 class Follower:

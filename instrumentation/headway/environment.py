@@ -93,7 +93,13 @@ class Identity:
 def default_directory() -> Path:
     """`headway-UID` in shared memory, else in the folder for temporary files."""
     memory = Path("/dev/shm")  # noqa: S108 - Recorder checks that the folder in it is a real one and the user's own
-    root = memory if os.access(memory, os.W_OK) else Path(tempfile.gettempdir())
+    if os.access(memory, os.W_OK):
+        root = memory
+    else:
+        try:
+            root = Path(tempfile.gettempdir())
+        except FileNotFoundError:  # no folder for temporary files is writable; the recorder will say so of this one
+            root = memory
     return root / f"headway-{os.getuid()}"
 
 

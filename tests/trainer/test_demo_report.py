@@ -81,6 +81,21 @@ def test_faults_that_restart_nothing_need_no_recovery() -> None:
     assert report.compare([fired("slow_step@5"), fired("write_error@6")], [], []) == ([], [])
 
 
+def test_every_incident_must_have_recovered() -> None:
+    """One that is still open, or that keeps coming back, is not what the demo shows off."""
+    good = {"opened_wall": 1000.0, "state": "recovered", "recurring": []}
+    assert report.verdicts({"incidents": [good, good]}) == ("incidents: 2 recovered", [])
+    line, problems = report.verdicts(
+        {"incidents": [good, good | {"state": "resumed"}, good | {"recurring": ["no_progress"]}]}
+    )
+    assert line == "incidents: 1 recovered, 1 resumed, 1 recurring"
+    assert [problem.partition(": ")[2] for problem in problems] == [
+        "resumed, recurring: no",
+        "recovered, recurring: no_progress",
+    ]
+    assert report.verdicts({"incidents": []})[0] == "incidents: none"
+
+
 def test_results_must_be_bit_equal() -> None:
     """One different digit of the loss, one different weight, or a missing rank is a difference."""
     results = [{"loss": 1.5, "weights_sha256": "aa"}, {"loss": 1.5, "weights_sha256": "bb"}]

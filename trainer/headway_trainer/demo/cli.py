@@ -153,12 +153,15 @@ def _conclude(reference: plan.Run, broken: plan.Run, status: Status, console: Co
     if len(fired) != len(broken.faults):
         problems.append(f"{len(broken.faults)} faults were planned, {len(fired)} struck")
     problems += [f"{row.fired.fault}: {problem}" for row in rows for problem in row.problems]
+    verdicts, unexpected = report.verdicts(status)
+    problems += unexpected
     results = report.read_results(broken.output)
     differences = report.same_result(report.read_results(reference.output), results)
     console.print()
     console.print(report.recoveries_table(rows))
     console.print(report.time_table(status))
     console.print(f"  {view.signals(status)}", markup=False, highlight=False)
+    console.print(f"  {verdicts}", markup=False, highlight=False)
     console.print(
         report.check_line(not problems, "observed is what was injected" if not problems else "; ".join(problems))
     )

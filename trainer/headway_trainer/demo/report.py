@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -101,6 +102,19 @@ def _row(fired: FiredFault, recovery: dict[str, Any] | None, resumes: Sequence[R
         if recovery["seconds_to_first_step"] is None:
             problems.append("no step followed")
     return Row(fired, recovery, steps_lost, tuple(problems))
+
+
+def verdicts(status: dict[str, Any]) -> tuple[str, list[str]]:
+    """The sidecar's verdicts in a line, and those that are not what the demo should come to: all recovered, none recurring."""
+    incidents = status["incidents"]
+    counted = Counter("recurring" if one["recurring"] else one["state"] for one in incidents)
+    line = ", ".join(f"{count} {word}" for word, count in counted.items()) or "none"
+    problems = [
+        f"incident of {_clock(one['opened_wall'])}: {one['state']}, recurring: {', '.join(one['recurring']) or 'no'}"
+        for one in incidents
+        if one["recurring"] or one["state"] != "recovered"
+    ]
+    return f"incidents: {line}", problems
 
 
 def read_resumes(path: Path) -> list[Resume]:

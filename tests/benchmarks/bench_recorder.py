@@ -7,6 +7,7 @@ turns, because a shared machine only ever adds time.
 
 from __future__ import annotations
 
+import shutil
 import statistics
 import sys
 import tempfile
@@ -43,6 +44,11 @@ def main() -> int:
             steps = [median_us(lambda job=job: job(recorder)) for job in jobs]  # type: ignore[misc]
             found.append((*steps, median_us(lambda: observe(histogram)), catch_up(ring)))
         step_us, with_tokens_us, with_wait_us, observe_us, catch_up_ms = map(min, zip(*found, strict=True))
+        event_us = best_us(lambda: record_phases(recorder))
+        shutil.rmtree(recorder.identity.folder)
+        lost_step_us, lost_event_us = (
+            best_us(job) for job in (lambda: record_steps(recorder), lambda: record_phases(recorder))
+        )
         recorder.close()
     ratio = step_us / observe_us
     rows = [
@@ -51,6 +57,9 @@ def main() -> int:
         ("step / observation", ratio, "", MOST_OBSERVATIONS),
         ("step with tokens too", with_tokens_us, "us", MOST_MICROSECONDS),
         ("and a data_wait in it", with_wait_us, "us", None),
+        ("a phase (two events)", event_us, "us", None),
+        ("step, folder removed", lost_step_us, "us", MOST_MICROSECONDS),
+        ("phase, folder removed", lost_event_us, "us", None),
         ("reading a full ring", catch_up_ms, "ms", MOST_CATCH_UP_MILLISECONDS),
     ]
     for name, figure, unit, bound in rows:
@@ -83,6 +92,13 @@ def record_steps_with_data_wait(recorder: Recorder) -> None:
             step.tokens = 4096
 
 
+def record_phases(recorder: Recorder) -> None:
+    """Phases outside a step, each of which writes two events."""
+    for _ in range(BATCH):
+        with recorder.phase("eval"):
+            pass
+
+
 def observe(histogram: Histogram) -> None:
     """One batch of the observation that a trainer would make instead, of steps of a second."""
     for _ in range(BATCH):
@@ -98,6 +114,11 @@ def fill(recorder: Recorder) -> None:
 def median_us(job: Callable[[], None]) -> float:
     """Median microseconds of one operation, over many batches."""
     return statistics.median(_batch_seconds(job) for _ in range(BATCHES)) / BATCH * 1e6
+
+
+def best_us(job: Callable[[], None]) -> float:
+    """The least of some medians: what the code takes when the machine does nothing else."""
+    return min(median_us(job) for _ in range(REPETITIONS // 5))
 
 
 def catch_up(path: Path) -> float:

@@ -18,6 +18,8 @@ from headway_exporter.status import status
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+pytest.importorskip("torch", reason="needs torch")
+
 HERE = Path(__file__).parent
 
 

@@ -137,6 +137,7 @@ def test_many_numbers_that_were_never_written_are_skipped_once_the_index_tells(t
     append(writer, 1)
     assert steps(reader.poll()) == [1]
     writer.sequence += 30
+    writer.at += 30 * RECORD_BYTES
     append(writer, 32)
     assert reader.poll() == []
     assert reader.at_end

@@ -74,9 +74,10 @@ def torchrun(options: Sequence[str]) -> list[str]:
     return [sys.executable, "-m", "headway", "run", "--", *launcher, "-m", "headway_trainer", *options]
 
 
-def ft_launcher(options: Sequence[str]) -> list[str]:
+def ft_launcher(options: Sequence[str], *, heartbeat_timeout_seconds: int = 8) -> list[str]:
     """Two ranks under NVRx's launcher, as the demo starts them."""
-    return runner.launcher_command(runner.free_ports(), 2, options)
+    port = runner.free_ports()
+    return runner.launcher_command(port, 2, options, heartbeat_timeout_seconds=heartbeat_timeout_seconds)
 
 
 def alone(options: Sequence[str]) -> list[str]:

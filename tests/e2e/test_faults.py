@@ -19,8 +19,11 @@ Undisturbed = "Callable[[], list[dict[str, object]]]"
 def test_in_process_layer_recovers_what_the_process_survives(tmp_path: Path, undisturbed: Undisturbed) -> None:
     """Exception, NaN, CUDA out of memory and a hang in Python restart in process."""
     faults = ("exception@25", "nan_loss@36", "cuda_oom@56:rank=0", "soft_hang@84")
-    options = harness.trainer_options(tmp_path, steps=STEPS, faults=faults)
-    outcome = harness.run(harness.ft_launcher(options), tmp_path)
+    # A busy machine must not look like a hang; and the launcher waits longest, so that the hang is the in-process layer's to find.
+    patience = ("soft-timeout-seconds=15", "hard-timeout-seconds=30", "barrier-timeout-seconds=45")
+    more = tuple(f"--resilience.{option}" for option in patience)
+    options = harness.trainer_options(tmp_path, steps=STEPS, faults=faults, more=more)
+    outcome = harness.run(harness.ft_launcher(options, heartbeat_timeout_seconds=60), tmp_path)
     assert outcome.exit_code == 0, outcome.log
     assert [str(fired.fault) for fired in outcome.injected] == list(faults)
     assert outcome.differences() == []

@@ -41,7 +41,9 @@ def free_ports(count: int = 3) -> int:
     raise DemoError(f"found no {count} neighbouring free TCP ports on 127.0.0.1")
 
 
-def launcher_command(port: int, ranks: int, trainer_options: Sequence[str]) -> list[str]:
+def launcher_command(
+    port: int, ranks: int, trainer_options: Sequence[str], *, heartbeat_timeout_seconds: int = 8
+) -> list[str]:
     """`headway run -- ft_launcher … -m headway_trainer …`, in this very Python."""
     launcher = [sys.executable, "-m", "nvidia_resiliency_ext.fault_tolerance.launcher"]
     options = {
@@ -50,7 +52,7 @@ def launcher_command(port: int, ranks: int, trainer_options: Sequence[str]) -> l
         "--monitor-interval": 0.5,
         "--rdzv-backend": "c10d",
         "--rdzv-endpoint": f"127.0.0.1:{port}",
-        "--ft-rank-heartbeat-timeout": 8,
+        "--ft-rank-heartbeat-timeout": heartbeat_timeout_seconds,
         "--ft-initial-rank-heartbeat-timeout": 60,
         "--ft-workload-check-interval": 1,
     }

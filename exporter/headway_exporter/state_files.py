@@ -1,0 +1,275 @@
+"""The files of the durable state: where they lie, what is in them, how they are written and read.
+
+    <state dir>/<run>/<pod>/ledger.json             replaced every few seconds: the sidecar's whole memory, and a summary for readers
+    <state dir>/<run>/<pod>/incidents.jsonl         appended: a line for each incident that had its verdict, and for each revision
+    <state dir>/<run>/incidents/<id>/<pod>.json     what each pod knows of where an incident began
+    <state dir>/<run>/incidents/<id>/verdict.json   what was made of it, written once
+
+The folder is shared by all pods of many runs, perhaps over a network, and its files outlive this program's versions. A file that was made
+by a newer version, for another pod, or that is damaged is told apart from a good one (`StateFileError`), set aside under another name
+and never written over.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import zlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal
+from urllib.parse import quote, unquote
+
+from headway.files import open_regular
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+VERSION: Final = 1
+LEDGER: Final = "ledger.json"
+RECORDS: Final = "incidents.jsonl"
+INCIDENTS: Final = "incidents"
+VERDICT: Final = "verdict.json"
+MOST_LEDGER_BYTES: Final = 64 << 20
+MOST_RECORD_BYTES: Final = 1 << 20
+
+Fault = Literal["corrupt", "foreign", "newer"]
+
+
+class StateFileError(ValueError):
+    """A file of the state folder cannot be used; `fault` says why in a word, the message to people."""
+
+    def __init__(self, fault: Fault, message: str) -> None:
+        super().__init__(message)
+        self.fault = fault
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """A `ledger.json` that was found whole."""
+
+    run: str
+    pod_index: str
+    session: str
+    """Which sidecar process wrote it."""
+    written_wall: float
+    body: dict[str, Any]
+
+
+def pod_folder(state_dir: Path, run: str, pod_index: str) -> Path:
+    """The pod's own folder; the name is the pod index with unusual characters written as %XX."""
+    name = quote(pod_index, safe="")
+    if name in (".", "..", INCIDENTS):
+        name = f"%{ord(name[0]):02X}{name[1:]}"
+    return state_dir / run / name
+
+
+def pods_of(run_folder: Path) -> dict[str, Path]:
+    """The folders of the run's pods by pod index, numbers in their order and first.
+
+    Raises:
+        OSError: the run's folder cannot be read.
+    """
+    found = {unquote(path.name): path for path in run_folder.iterdir() if path.is_dir() and path.name != INCIDENTS}
+    return dict(sorted(found.items(), key=lambda item: pod_order(item[0])))
+
+
+def pod_order(pod_index: str) -> tuple[bool, int, str]:
+    """Sorts pod indices: numbers in their order, before names."""
+    number = pod_index.isascii() and pod_index.isdigit() and len(pod_index) < 10
+    return not number, int(pod_index) if number else 0, pod_index
+
+
+def write_ledger(path: Path, ledger: Ledger) -> None:
+    """Replaces the file by the ledger, so that a reader sees the old one or the new one whole, whatever happens meanwhile.
+
+    Raises:
+        OSError: it could not be written; the old one stands.
+    """
+    body = json.dumps(ledger.body, separators=(",", ":")).encode()
+    header = {
+        "headway": "ledger",
+        "version": VERSION,
+        "run": ledger.run,
+        "pod_index": ledger.pod_index,
+        "session": ledger.session,
+        "written_wall": ledger.written_wall,
+        "bytes": len(body),
+        "crc32": zlib.crc32(body),
+    }
+    replace(path, json.dumps(header).encode() + b"\n" + body + b"\n")
+
+
+def read_ledger(path: Path, run: str | None = None, pod_index: str | None = None) -> Ledger:
+    """The ledger in the file, which must be that of `run` and `pod_index` where these are given.
+
+    Raises:
+        FileNotFoundError: there is none.
+        OSError: it cannot be read.
+        StateFileError: it is damaged, of another pod, or of a newer version.
+    """
+    first, newline, rest = _read(path, MOST_LEDGER_BYTES).partition(b"\n")
+    header = _object(first)
+    if not newline or header is None or header.get("headway") != "ledger":
+        raise StateFileError("corrupt", f"{path} is no ledger of Headway, or only a part of one")
+    version = header.get("version")
+    if isinstance(version, int) and version > VERSION:
+        raise StateFileError(
+            "newer", f"{path} was written by a newer Headway (version {version} of the format; this knows {VERSION})"
+        )
+    body = rest[: header["bytes"]] if isinstance(header.get("bytes"), int) else b""
+    content = _object(body) if zlib.crc32(body) == header.get("crc32") else None
+    if content is None:
+        raise StateFileError("corrupt", f"{path} is damaged: its checksum does not match")
+    for name, wanted in (("run", run), ("pod_index", pod_index)):
+        if wanted is not None and header.get(name) != wanted:
+            raise StateFileError("foreign", f"{path} is of {name} {str(header.get(name))[:80]!r}, not {wanted!r}")
+    wall = header.get("written_wall")
+    return Ledger(
+        run=str(header.get("run")),
+        pod_index=str(header.get("pod_index")),
+        session=str(header.get("session")),
+        written_wall=float(wall) if isinstance(wall, (int, float)) else 0.0,
+        body=content,
+    )
+
+
+def append_record(path: Path, record: dict[str, Any]) -> None:
+    """Appends the record as a line of its own, after whatever a crash may have left of an earlier one, and waits until it is on disk.
+
+    Raises:
+        OSError: it could not be written (a part of it may have been: readers skip that).
+    """
+    line = json.dumps(record, separators=(",", ":"), allow_nan=False).encode() + b"\n"
+    new = not path.exists()
+    fd = open_regular(path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
+    try:
+        size = os.fstat(fd).st_size
+        if size and os.pread(fd, 1, size - 1) != b"\n":
+            line = b"\n" + line
+        while line:
+            line = line[os.write(fd, line) :]
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+    if new:
+        _sync_folder(path.parent)
+
+
+def read_records(path: Path) -> Iterator[dict[str, Any] | StateFileError]:
+    """The records in order, and in place of each line that is none what is wrong with it.
+
+    Raises:
+        OSError: the file cannot be opened or read; a missing one has no records.
+    """
+    try:
+        fd = open_regular(path)
+    except FileNotFoundError:
+        return
+    with os.fdopen(fd, "rb") as file:
+        number = 0
+        while line := file.readline(MOST_RECORD_BYTES):
+            number += 1
+            while not line.endswith(b"\n") and (more := file.readline(MOST_RECORD_BYTES)):
+                line = b"" if not more.endswith(b"\n") else b"\n"  # too long: let it pass
+            if line.strip():
+                yield _record(line, f"{path}, line {number}")
+
+
+def _record(line: bytes, place: str) -> dict[str, Any] | StateFileError:
+    record = _object(line)
+    if record is None:
+        return StateFileError("corrupt", f"{place}: no record, or only a part of one")
+    version = record.get("v")
+    if not isinstance(version, int) or version > VERSION:
+        return StateFileError("newer", f"{place}: of version {str(version)[:20]}, this Headway knows {VERSION}")
+    return record
+
+
+def set_aside(path: Path, fault: Fault) -> Path:
+    """Moves the file out of the way, to a name that is not in use; returns that.
+
+    Raises:
+        OSError: it cannot be moved.
+    """
+    for number in range(1_000):
+        other = path.with_name(f"{path.name}.{fault}-{number}")
+        with contextlib.suppress(FileExistsError):
+            os.link(path, other)  # unlike a rename, never replaces
+            path.unlink()
+            return other
+    raise FileExistsError(f"too many files named {path.name}.{fault}-…: remove some")
+
+
+def replace(path: Path, content: bytes) -> None:
+    """Writes the file whole or not at all, and waits until it is on disk.
+
+    Raises:
+        OSError: it could not be written.
+    """
+    temporary = _write_beside(path, content)
+    try:
+        temporary.replace(path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise
+    _sync_folder(path.parent)
+
+
+def create(path: Path, content: bytes) -> bool:
+    """Writes the file whole unless there is one already; whether it was written.
+
+    Raises:
+        OSError: it could not be written.
+    """
+    temporary = _write_beside(path, content)
+    try:
+        os.link(temporary, path)
+    except FileExistsError:
+        return False
+    finally:
+        temporary.unlink()
+    _sync_folder(path.parent)
+    return True
+
+
+def _write_beside(path: Path, content: bytes) -> Path:
+    temporary = path.with_name(f".{path.name}.{os.getpid()}-{os.urandom(4).hex()}.tmp")
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+    try:
+        with os.fdopen(fd, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise
+    return temporary
+
+
+def _sync_folder(folder: Path) -> None:
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _read(path: Path, limit: int) -> bytes:
+    fd = open_regular(path)
+    with os.fdopen(fd, "rb") as file:
+        content = file.read(limit + 1)
+    if len(content) > limit:
+        raise StateFileError("corrupt", f"{path} is larger than {limit} bytes")
+    return content
+
+
+def _object(text: bytes) -> dict[str, Any] | None:
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None

@@ -6,7 +6,6 @@ import contextlib
 import inspect
 import os
 import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -21,6 +20,7 @@ from nvidia_resiliency_ext import inprocess
 
 from headway.nvrx.inprocess import hooks
 from headway.recorder import Recorder
+from headway_trainer.demo.runner import free_ports
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,7 +36,7 @@ class Job:
 
     def __init__(self, folder: Path, scenario: str, world_size: int) -> None:
         self._folder = folder
-        port = two_free_ports()
+        port = free_ports(2)
         outputs = [folder / f"output-{rank}" for rank in range(world_size)]
         with contextlib.ExitStack() as stack:
             # Into files: NVRx's monitor process outlives a killed rank for a while and would hold a pipe open.
@@ -72,17 +72,6 @@ def environment(folder: Path, scenario: str, rank: int, world_size: int, port: i
     given = {"HEADWAY_DIR": str(folder), "HEADWAY_RUN": "r", "MASTER_ADDR": "127.0.0.1", "SCENARIO": scenario}
     kept = {name: value for name, value in os.environ.items() if name != "LOCAL_RANK"}
     return kept | given | {name: str(value) for name, value in ranks.items()}
-
-
-def two_free_ports() -> int:
-    """The first of two neighbouring ports that nobody uses now."""
-    while True:
-        with socket.socket() as one, socket.socket() as two:
-            one.bind(("127.0.0.1", 0))
-            port: int = one.getsockname()[1]
-            with contextlib.suppress(OSError):
-                two.bind(("127.0.0.1", port + 1))
-                return port
 
 
 @pytest.fixture(scope="module")

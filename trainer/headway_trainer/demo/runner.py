@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -13,14 +14,16 @@ import threading
 import time
 import urllib.request
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
-    from pathlib import Path
 
 STOP_SECONDS: Final = 10.0
 START_SECONDS: Final = 30.0
+_LOWEST_PORT: Final = 10_240
+_EPHEMERAL: Final = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
 class DemoError(RuntimeError):
@@ -28,17 +31,25 @@ class DemoError(RuntimeError):
 
 
 def free_ports(count: int = 3) -> int:
-    """The first of `count` neighbouring TCP ports that are free on the loopback interface."""
+    """The first of `count` neighbouring TCP ports that are free on the loopback interface.
+
+    They lie below those that the kernel gives to outgoing connections: else one of these could take a port before its user does.
+    """
     for _ in range(100):
-        with contextlib.ExitStack() as stack:
-            first = stack.enter_context(socket.socket())
-            first.bind(("127.0.0.1", 0))
-            port = int(first.getsockname()[1])
-            with contextlib.suppress(OSError, OverflowError):
-                for offset in range(1, count):
-                    stack.enter_context(socket.socket()).bind(("127.0.0.1", port + offset))
-                return port
+        first = random.randrange(_LOWEST_PORT, _first_ephemeral_port() - count)
+        with contextlib.ExitStack() as stack, contextlib.suppress(OSError):
+            for port in range(first, first + count):
+                stack.enter_context(socket.socket()).bind(("127.0.0.1", port))
+            return first
     raise DemoError(f"found no {count} neighbouring free TCP ports on 127.0.0.1")
+
+
+def _first_ephemeral_port() -> int:
+    try:
+        lowest = int(_EPHEMERAL.read_text().split()[0])
+    except (OSError, ValueError, IndexError):
+        lowest = 0
+    return lowest if lowest > 2 * _LOWEST_PORT else 32_768
 
 
 def launcher_command(

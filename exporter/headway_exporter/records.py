@@ -98,7 +98,14 @@ def _known(incident: Incident) -> str:
         (sorted(incident.lost.items()), sorted(incident.recurred), sum(incident.loads.values())),
         *((one.closed, one.regained, one.replay_check, one.rejected, one.try_count) for one in incident.recoveries),
         *(
-            (len(one.evidence), one.layer, one.loaded, one.tip, list(one.phases.values()), _answer(one.diagnosis))
+            (
+                len(one.evidence),
+                one.layer,
+                one.loaded,
+                list(one.phases.values()),
+                one.diagnosis.origin,
+                _answer(one.diagnosis),
+            )
             for recovery in incident.recoveries
             for one in recovery.tries
         ),

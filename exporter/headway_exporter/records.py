@@ -244,7 +244,7 @@ def _all_evidence(incident: Incident, detail: _Detail) -> list[dict[str, Any]]:
 
 
 def _evidence(item: Evidence, one: Try, detail: _Detail) -> dict[str, Any]:
-    rank = next((marker.rank for marker in one.markers if marker.slot == item.slot), item.slot)
+    rank = next((marker.rank for marker in one.markers if marker.slot == item.slot), None)
     return {
         "kind": item.kind,
         "wall": _number(item.wall),

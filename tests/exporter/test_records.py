@@ -232,7 +232,7 @@ def test_a_stepped_clock_changes_no_record() -> None:
     }
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(sequences)
 def test_every_verdict_is_written_and_then_there_is_peace(sequence: list[Observation]) -> None:
     """Whatever happens: revisions count up one by one, the last one is what is known, and silence writes nothing."""
@@ -255,7 +255,7 @@ def test_every_verdict_is_written_and_then_there_is_peace(sequence: list[Observa
     assert records.due(pod) == []
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(sequences)
 def test_no_incident_lost_what_the_books_did_not(sequence: list[Observation]) -> None:
     """For any sequence: the losses of all incidents together stay within the books'."""

@@ -6,8 +6,8 @@ are reached by several ways are one object again afterwards.
 
     {"root": 0, "classes": {"Slot": ["number", "rank", …]}, "objects": {"0": ["Pod", …values], "1": ["Slot", 0, 3, …]}}
 
-Scalars and lists are themselves; everything else is an object with one key: `t` tuple, `d` dict, `c` Counter, `o` OrderedDict, `D` defaultdict,
-`q` deque, `s` set, `z` frozenset, `e` enum, `f` a float that JSON lacks, `r` another object by its number.
+Scalars and lists are themselves; everything else is an object with one key: `t` tuple, `d` dict, `c` Counter, `o` OrderedDict,
+`D` defaultdict, `q` deque, `s` set, `z` frozenset, `e` enum, `f` a float that JSON lacks, `r` another object by its number.
 
 Another version's graph can be read: an attribute that is not known any more is passed over, one that was not saved keeps the value of a new
 instance. So a new attribute needs a default, and none may change its meaning under the same name.
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 _PLAIN: Final = frozenset({int, str, bool, type(None)})
 _FACTORIES: Final[Mapping[str, Callable[[], Any]]] = {"int": int, "float": float, "list": list, "dict": dict}
+_CONTAINERS: Final = (dict, list, deque, set, frozenset)
 _ITEMS: Final[Mapping[type, str]] = {tuple: "t", set: "s", frozenset: "z"}
 _PAIRS: Final[Mapping[type, str]] = {dict: "d", Counter: "c", OrderedDict: "o"}
 
@@ -64,7 +65,7 @@ class Kept:
         """An instance with whatever has a default."""
         if self._makes_itself:
             return self.cls()
-        made = self.cls.__new__(self.cls)
+        made: Any = object.__new__(self.cls)
         for one in fields(self.cls) if is_dataclass(self.cls) else ():
             if one.default is not MISSING:
                 object.__setattr__(made, one.name, one.default)
@@ -247,7 +248,10 @@ class _Decoder:
         known = frozenset(kept.names_of(thing))
         for attribute, saved in zip(self._names[name], values, strict=True):
             if attribute in known:
-                value = self._value(saved, getattr(thing, attribute, None))
+                fresh = getattr(thing, attribute, None)
+                value = self._value(saved, fresh)
+                if isinstance(fresh, _CONTAINERS) and type(value) is not type(fresh):
+                    raise CodecError(f"{name}.{attribute} is no {type(fresh).__name__}")
                 object.__setattr__(thing, attribute, value)
         lacking = [attribute for attribute in known if not hasattr(thing, attribute)]
         if lacking:

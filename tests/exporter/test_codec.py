@@ -223,6 +223,7 @@ GOOD = Encoder(SHELVES).encode(Shelf([Thing("cup")]))
         {"objects": {"0": ["Shelf", {"t": 1, "d": 2}, None]}},
         {"objects": {"0": ["Shelf", {"d": [[[], 1]]}, None]}},
         {"objects": {"0": ["os.system", "true"]}},
+        {"classes": {"Shelf": ["things"]}, "objects": {"0": ["Shelf", {"d": []}]}},
         {"objects": {"0": ["Shelf", [{"r": 1}], None], "1": ["Thing"]}},
         {
             "classes": {"Shelf": ["things", "fixed"], "Thing": []},

@@ -88,7 +88,7 @@ class Store:
         self._folder = folder
         self._run, self._pod_index, self._session = run, pod_index, session
         self._error: str | None = None
-        self._said: str | None = None
+        self._said = lost
         self._next_at = 0.0
         self._change = threading.Condition()
         self._offered: Snapshot | None = None

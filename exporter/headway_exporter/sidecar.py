@@ -147,8 +147,8 @@ class Sidecar:
         """Persists what is known at the end; twice where records were due, so that the ledger says that they are written."""
         more = store.settle() and store.lost is None
         while more and not store.superseded:
-            more = self._remember(store) and store.settle() and store.trouble is None
-        store.settle()
+            had_records = self._remember(store)
+            more = store.settle() and had_records and store.trouble is None
 
 
 def _portions(observations: Sequence[Observation]) -> Iterator[list[Observation]]:

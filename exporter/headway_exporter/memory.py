@@ -12,13 +12,14 @@ from headway_exporter.codec import Encoder, Registry, decode
 from headway_exporter.curve import StepCurve
 from headway_exporter.distribution import Distribution
 from headway_exporter.failures import Failures
+from headway_exporter.history import History
 from headway_exporter.incidents import Incident, State
 from headway_exporter.ledger import Ledger
 from headway_exporter.phases import Timeline
 from headway_exporter.pod import Pod
 from headway_exporter.recoveries import Recovery, Try
 from headway_exporter.replay import ReplayChecks, _Check
-from headway_exporter.runinfo import RunInfo
+from headway_exporter.runinfo import Circumstances, RunInfo
 from headway_exporter.scene import Evidence, Marker
 from headway_exporter.slots import Slot
 from headway_exporter.steps import Steps
@@ -30,10 +31,12 @@ if TYPE_CHECKING:
 CLASSES: Final[tuple[type, ...]] = (
     Attempts,
     Checkpoints,
+    Circumstances,
     Diagnosis,
     Distribution,
     Evidence,
     Failures,
+    History,
     Incident,
     Ledger,
     Marker,

@@ -18,6 +18,7 @@ from headway_exporter.shift import moved
 from headway_exporter.state_files import pod_folder
 from headway_exporter.status import status
 from headway_exporter.store import Snapshot, Store, View, new_session
+from headway_exporter.summary import summary
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -137,9 +138,11 @@ class Sidecar:
             for record in appended:
                 records.written(self._pod, record)
             self._pod.dropped.update(faults)
-            view, due = self._view(clock.wall()), records.due(self._pod)
+            wall = clock.wall()
+            view, due = self._view(wall), records.due(self._pod)
+            told = summary(self._pod, self.collector.dropped, wall)
             fold = self._encoder.encode(self._pod)
-        body = {"summary": view.status, "fold": fold, "position": position(self._follower, self._shift_ns)}
+        body = {"summary": told, "fold": fold, "position": position(self._follower, self._shift_ns)}
         store.offer(Snapshot(view, body, due), clock.processor() - began)
         return bool(due)
 

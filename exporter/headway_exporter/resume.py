@@ -38,6 +38,10 @@ class Where:
     pod_index: str
     silence_seconds: float
 
+    def new_pod(self) -> Pod:
+        """One that knows nothing; configuration that is no memory is given to it here."""
+        return Pod(self.run, self.pod_index)
+
 
 @dataclass(frozen=True)
 class Beginning:
@@ -57,7 +61,7 @@ class Beginning:
 def without_memory(where: Where, lost: str | None = None) -> Beginning:
     """Nothing is known."""
     follower = Follower(where.directory, where.run, silence_seconds=where.silence_seconds)
-    return Beginning(Pod(where.run, where.pod_index), follower, lost=lost)
+    return Beginning(where.new_pod(), follower, lost=lost)
 
 
 def begin(where: Where, folder: Path) -> Beginning:
@@ -87,7 +91,7 @@ def position(follower: Follower, shift_ns: int) -> dict[str, Any]:
 
 
 def _recalled(ledger: Ledger, where: Where) -> Beginning:
-    saved, pod = ledger.body["position"], Pod(where.run, where.pod_index)
+    saved, pod = ledger.body["position"], where.new_pod()
     recall(pod, ledger.body["fold"])
     status(pod, {})  # a memory that cannot be shown is none
     shift_ns, mono = int(saved["shift_ns"]), clock.monotonic()

@@ -31,6 +31,7 @@ from headway_exporter.state_files import (
     Ledger,
     StateFileError,
     append_record,
+    remove_unfinished,
     session_of,
     set_aside,
     write_ledger,
@@ -98,6 +99,7 @@ class Store:
         self._busy_since: float | None = None
         self._appended: list[dict[str, Any]] = []
         self._faults: Counter[str] = Counter()
+        self._tidied = False
         self._chores: list[Callable[[], None]] = []
         self._write_processor_seconds = 0.0
         self._thread = threading.Thread(target=self._work, name="headway-store", daemon=True)
@@ -228,6 +230,9 @@ class Store:
         if not self._is_ours(path):
             self._error = _SUPERSEDED
             return
+        if not self._tidied:
+            remove_unfinished(self._folder)
+            self._tidied = True
         for record in snapshot.records:
             append_record(self._folder / RECORDS, record)
             with self._change:

@@ -9,7 +9,8 @@ the start and at the end, and then not for long.
 While the folder cannot be written (full, read-only, no answer for 30 s) the counters, the histograms and the pending and unregained time
 that belong to them stand still at what was last written. The other gauges go live instead: what the pod does, how far it is
 and whether an incident is open carry no promise about the past, and whoever is on call needs them the more when a disk is in trouble.
-`headway_collector_success{collector="state"}` is 0 then, and the source's time stamp stands still.
+`headway_collector_success{collector="state"}` is 0 then, and the source's time stamp stands still. `/status.json` stays whole, as it was
+last written; its `written_wall` says when.
 
 Two sidecars of one pod index, as a rescheduled pod's old one that lives on behind a broken network: each write first looks whose the file
 is. Sessions are ordered by their start; the newer takes over, the older never writes or publishes anything new again.

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from headway.command_line import Parser
 from headway.environment import Identity, run_name_problem
+from headway_exporter.linger import Scrapes
 from headway_exporter.server import Server, health, json_document, metrics, parse_address
 from headway_exporter.sidecar import Sidecar
 
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 DEFAULT_LISTEN: Final = ":9838"
 DEFAULT_SILENCE_SECONDS: Final = 30.0
+DEFAULT_LINGER_SECONDS: Final = 40.0
+"""Longer than a usual scrape interval of 30 s."""
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -38,9 +41,16 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _serve(options: argparse.Namespace) -> int:
-    sidecar = Sidecar(options.dir, options.run, options.pod_index, silence_seconds=options.silence_seconds)
+    sidecar = Sidecar(
+        options.dir,
+        options.run,
+        options.pod_index,
+        silence_seconds=options.silence_seconds,
+        state_dir=options.state_dir,
+    )
+    scrapes = Scrapes()
     routes = {
-        "/metrics": metrics(sidecar.collector),
+        "/metrics": scrapes.noticed(metrics(sidecar.collector)),
         "/healthz": health(lambda: sidecar.healthy),
         "/status.json": json_document(sidecar.status),
     }
@@ -59,8 +69,10 @@ def _serve(options: argparse.Namespace) -> int:
             f"headway exporter: run {options.run}, pod {options.pod_index}, {options.dir}: {server.url}/metrics",
             flush=True,
         )
-    signal.sigwait(_SIGNALS)
+    told = signal.sigwait(_SIGNALS)
     sidecar.stop()
+    if told == signal.SIGTERM:
+        scrapes.linger(options.linger_seconds, lambda: signal.sigtimedwait(_SIGNALS, 0) is not None)
     server.stop()
     return 0
 
@@ -109,6 +121,22 @@ def _parser(environ: Mapping[str, str]) -> Parser:
         help="a process whose death the kernel does not tell counts as dead after writing nothing for so long, in seconds "
         "(HEADWAY_SILENCE_SECONDS, default %(default)s)",
     )
+    parser.add_argument(
+        "--state-dir",
+        type=_state_dir,
+        metavar="FOLDER",
+        default="" if identity.state_directory is None else str(identity.state_directory),
+        help="folder that outlives the pod, where the sidecar keeps its memory: with it no counter steps back when the sidecar or the pod "
+        "is started again (HEADWAY_STATE_DIR, default none)",
+    )
+    parser.add_argument(
+        "--linger-seconds",
+        type=_seconds_or_none,
+        metavar="SECONDS",
+        default=environ.get("HEADWAY_LINGER_SECONDS") or str(DEFAULT_LINGER_SECONDS),
+        help="after SIGTERM the sidecar serves on until the last numbers were scraped, at most so many seconds; 0 ends at once "
+        "(HEADWAY_LINGER_SECONDS, default %(default)s)",
+    )
     return parser
 
 
@@ -132,11 +160,22 @@ def _address(text: str) -> tuple[str, int]:
         raise argparse.ArgumentTypeError(str(error)) from error
 
 
+def _state_dir(text: str) -> Path | None:
+    return Path(text).absolute() if text else None
+
+
 def _seconds(text: str) -> float:
+    seconds = _seconds_or_none(text)
+    if seconds == 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds above 0")
+    return seconds
+
+
+def _seconds_or_none(text: str) -> float:
     try:
         seconds = float(text)
     except ValueError:
         seconds = math.nan
-    if not 0 < seconds < math.inf:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds above 0")
+    if not 0 <= seconds < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds")
     return seconds

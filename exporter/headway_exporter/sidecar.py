@@ -1,4 +1,7 @@
-"""The sidecar's two halves put together: one thread folds what the follower finds, others read the pod's state under a lock."""
+"""The sidecar's halves put together: one thread folds what the follower finds, others read the pod's state under a lock.
+
+With a state folder the same thread takes a snapshot now and then, when all that was read is folded, and hands it to the store's.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +10,15 @@ import threading
 from typing import TYPE_CHECKING, Any, Final
 
 from headway import clock
+from headway_exporter import memory, records
 from headway_exporter.collectors import PodCollector
-from headway_exporter.follow import Follower
-from headway_exporter.observations import StepsSeen
-from headway_exporter.pod import Pod
+from headway_exporter.observations import NANOSECONDS, StepsSeen
+from headway_exporter.resume import Where, begin, position, without_memory
+from headway_exporter.shift import moved
+from headway_exporter.state_files import pod_folder
 from headway_exporter.status import status
+from headway_exporter.store import Snapshot, Store, View, new_session
+from headway_exporter.summary import summary
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -31,49 +38,73 @@ _AT_ONCE: Final = 2_000
 class Sidecar:
     """Follows one pod's journals; `start` to `stop`, or `poll` by hand."""
 
-    def __init__(self, directory: Path, run: str, pod_index: str, *, silence_seconds: float) -> None:
-        self._pod = Pod(run, pod_index)
-        self._follower = Follower(directory, run, silence_seconds=silence_seconds)
+    def __init__(
+        self, directory: Path, run: str, pod_index: str, *, silence_seconds: float, state_dir: Path | None = None
+    ) -> None:
+        """`state_dir`: where its memory is kept, and with it what the sidecar before it knew."""
+        where = Where(directory, run, pod_index, silence_seconds)
+        folder = None if state_dir is None else pod_folder(state_dir, run, pod_index)
+        beginning = without_memory(where) if folder is None else begin(where, folder)
+        self._pod = beginning.pod
+        self._follower = beginning.follower
+        self._shift_ns = beginning.shift_ns
         self._lock = threading.Lock()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="headway-follower", daemon=True)
         self._polled = clock.monotonic()
+        self._encoder = memory.encoder()
         self.collector = PodCollector(self._pod, self._follower, self._lock)
+        self._store: Store | None = None
+        if folder is not None:
+            session = new_session(beginning.session_before)
+            view = self._view(beginning.written_wall)
+            self._store = Store(folder, run, pod_index, session, view, lost=beginning.lost)
+            self.collector.store = self._store
 
     def start(self) -> None:
         """Follows in a thread of its own."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Ends following, after a last look."""
+        """Ends following, after a last look, of which the memory is kept."""
         self._stopping.set()
         self._follower.wake.set()
         self._thread.join()
         self.poll()
+        if self._store is not None:
+            self._last_word(self._store)
         self._follower.close()
 
     @property
     def healthy(self) -> bool:
-        """Whether the journals were looked at lately."""
-        return clock.monotonic() - self._polled < HEALTHY_SECONDS
+        """Whether the journals were looked at lately, or nobody is to look at them any more."""
+        return self._stopping.is_set() or clock.monotonic() - self._polled < HEALTHY_SECONDS
 
     def status(self) -> dict[str, Any]:
         """What `/status.json` shows."""
+        if self._store is not None and self._store.lost is None:
+            return self._store.published.status
         with self._lock:
             return status(self._pod, self.collector.dropped)
 
     def poll(self) -> None:
         """Reads what is new and folds it."""
         batch = self._follower.poll()
+        observations: Sequence[Observation] = batch.observations
+        if self._shift_ns:
+            observations = [moved(seen, self._shift_ns) for seen in observations]
+        mono = batch.mono + self._shift_ns / NANOSECONDS
         with self._lock:
-            self._pod.set_clock(batch.mono, batch.wall)
-        for portion in _portions(batch.observations):
+            self._pod.set_clock(mono, batch.wall)
+        for portion in _portions(observations):
             with self._lock:
                 self._pod.fold(portion)
             self._polled = clock.monotonic()
         with self._lock:
-            self._pod.advance(batch.mono)
+            self._pod.advance(mono)
         self._polled = clock.monotonic()
+        if self._store is not None and self._store.wants(self._polled):
+            self._remember(self._store)
 
     def _follow(self) -> None:
         while not self._stopping.is_set():
@@ -84,6 +115,43 @@ class Sidecar:
                 self._stopping.wait(1.0)
             if self._follower.caught_up:
                 self._follower.wake.wait(POLL_SECONDS)
+
+    # Memory.
+
+    def _view(self, wall: float | None) -> View:
+        """What there is to show now; under the lock once the threads run."""
+        return View(self.collector.samples(), status(self._pod, self.collector.dropped) | {"written_wall": wall}, wall)
+
+    def _remember(self, store: Store) -> bool:
+        """Hands the store a snapshot, between two polls: what was read is folded. Returns whether there are records in it."""
+        try:
+            return self._offer_to(store)
+        except Exception as error:  # noqa: BLE001 - following goes on, and the metrics tell
+            _log.exception("state folder: no snapshot could be taken")
+            store.failed(f"no snapshot could be taken ({type(error).__name__})")
+            return False
+
+    def _offer_to(self, store: Store) -> bool:
+        began = clock.processor()
+        appended, faults = store.acknowledged()
+        with self._lock:
+            for record in appended:
+                records.written(self._pod, record)
+            self._pod.dropped.update(faults)
+            wall = clock.wall()
+            view, due = self._view(wall), records.due(self._pod)
+            told = summary(self._pod, self.collector.dropped, wall)
+            fold = self._encoder.encode(self._pod)
+        body = {"summary": told, "fold": fold, "position": position(self._follower, self._shift_ns)}
+        store.offer(Snapshot(view, body, due), clock.processor() - began)
+        return bool(due)
+
+    def _last_word(self, store: Store) -> None:
+        """Persists what is known at the end; twice where records were due, so that the ledger says that they are written."""
+        more = store.settle() and store.lost is None
+        while more and not store.superseded:
+            had_records = self._remember(store)
+            more = store.settle() and had_records and store.trouble is None
 
 
 def _portions(observations: Sequence[Observation]) -> Iterator[list[Observation]]:

@@ -11,7 +11,7 @@ from collections import Counter, defaultdict, deque
 from typing import TYPE_CHECKING, Final
 
 from headway_exporter import verdicts
-from headway_exporter.causes import Diagnosis, diagnose
+from headway_exporter.causes import diagnose
 from headway_exporter.distribution import Distribution
 from headway_exporter.incidents import BACK, CLOSED, Happening, Incident, State
 from headway_exporter.phases import Timeline
@@ -19,9 +19,11 @@ from headway_exporter.recoveries import Recovery, Try, first_known
 from headway_exporter.scene import Scene
 from headway_exporter.schema import RECOVERY_BUCKETS, ROLLBACK_BUCKETS
 from headway_exporter.thresholds import DEFAULT
+from headway_exporter.undecided import Undecided, agreed
 
 if TYPE_CHECKING:
     from headway.events import Event
+    from headway_exporter.origins import OriginVerdict
     from headway_exporter.runinfo import RunInfo
     from headway_exporter.scene import Evidence, Marker
     from headway_exporter.slots import Slot
@@ -33,7 +35,9 @@ MOST_KEPT: Final = 200
 class Failures:
     """Folds evidence, restarts, loads, commits and steps of one pod."""
 
-    def __init__(self, info: RunInfo, pod_index: str, limits: Thresholds = DEFAULT) -> None:
+    def __init__(
+        self, info: RunInfo, pod_index: str, limits: Thresholds = DEFAULT, *, run: str = "", shared: bool = False
+    ) -> None:
         self.incidents: deque[Incident] = deque(maxlen=MOST_KEPT)
         self.recoveries: deque[Recovery] = deque(maxlen=MOST_KEPT)
         self.restarts: Counter[str] = Counter()
@@ -60,6 +64,7 @@ class Failures:
         self._limits = limits
         self._last_loaded: int | None = None
         self._stop: Evidence | None = None
+        self.undecided = Undecided(run, pod_index, shared=shared)
         self._catching_up: deque[Recovery] = deque(maxlen=MOST_KEPT)
         self._booked_until = -math.inf  # phases: a failure that is dated back must not have its time twice
 
@@ -102,7 +107,14 @@ class Failures:
     # The fold.
 
     def fail(
-        self, evidence: Evidence, *, tip: int, mark: int, durable: int | None, markers: tuple[Marker, ...]
+        self,
+        evidence: Evidence,
+        *,
+        tip: int,
+        mark: int,
+        durable: int | None,
+        markers: tuple[Marker, ...],
+        incarnation: str | None = None,
     ) -> None:
         """A sign of a failure: opens an incident, or begins a further try, or adds to the one under way."""
         recovery = self.recovering
@@ -114,6 +126,10 @@ class Failures:
                 self.incidents.append(opened)
             self._begin(evidence, tip, mark, markers)
             self.incidents[-1].happens(Happening.FAILED)
+            name = self.undecided.name(incarnation)
+            self.undecided.add(self.incidents[-1].current, name, self._info.pods_expected or 1)
+            if self.undecided.overdue is not None:
+                self.decide(self.undecided.overdue, None)
         one = self.incidents[-1].current
         if one.add(evidence):
             self._diagnose(one)
@@ -177,6 +193,18 @@ class Failures:
             self.open.step(step, above_mark=above_mark)
         while self._catching_up and step >= self._catching_up[0].mark and self._catching_up[0].closed is not None:
             self._regained(self._catching_up.popleft(), end)
+
+    def decide(self, name: str, verdict: OriginVerdict | None) -> None:
+        """All pods agreed on where the failure of that name began; None: they did not in time, so this pod decides alone."""
+        for one in self.undecided.take(name):
+            one.verdict, one.decided_by = verdict, "timeout" if verdict is None else "verdict"
+            one.diagnosis = one.local if verdict is None else agreed(verdict, one.local)
+            if one.over:
+                self._count(one)
+        for recovery in self.recoveries:
+            recovery.diagnosis = first_known([one.diagnosis for one in recovery.tries])
+        for incident in self.undecided.take_decided_incidents():
+            self._count_incident(incident)
 
     def finish(self, at: float) -> None:
         """The run is complete."""
@@ -255,10 +283,9 @@ class Failures:
         one = recovery.current
         self._diagnose(one)
         layer = one.layer or "in_process"
-        if self._began_here(one.diagnosis, one.markers):
-            self.causes[layer, one.diagnosis.cause] += 1
-            if one.diagnosis.origin is not None:
-                self.rank_failures[one.diagnosis.origin] += 1
+        one.over = True
+        if one.decided_by is not None:
+            self._count(one)
         self._booked_until = max(self._booked_until, end)
         for phase, seconds in one.timeline.durations(end).items():
             self.phases[layer, phase] += seconds
@@ -266,7 +293,7 @@ class Failures:
     def _diagnose(self, one: Try) -> None:
         """What is known so far."""
         settings = self._info.settings
-        one.diagnosis = diagnose(
+        one.local = diagnose(
             Scene(
                 tuple(one.evidence),
                 one.markers,
@@ -277,14 +304,26 @@ class Failures:
                 self._limits,
             )
         )
+        one.diagnosis = one.local if one.verdict is None else agreed(one.verdict, one.local)
         recovery = self.recoveries[-1]
         recovery.diagnosis = first_known([each.diagnosis for each in recovery.tries])
 
-    def _began_here(self, diagnosis: Diagnosis, markers: tuple[Marker, ...]) -> bool:
-        """Whether this pod is to count it; what nobody can place is counted on the first pod."""
-        if diagnosis.origin is None:
+    def _count(self, one: Try) -> None:
+        """Counts the try's cause if it began on this pod, or if this pod is to count it for one that is gone."""
+        if not self._counts_here(one):
+            return
+        self.causes[one.layer or "in_process", one.diagnosis.cause] += 1
+        origin = one.diagnosis.origin
+        if origin is not None and origin in {marker.rank for marker in one.markers}:
+            self.rank_failures[origin] += 1
+
+    def _counts_here(self, one: Try) -> bool:
+        """Whether this pod is to count it; without a verdict what nobody can place is counted on the first pod."""
+        if one.verdict is not None:
+            return one.verdict.claimed_by == self._pod_index
+        if one.diagnosis.origin is None:
             return (self._info.pods_expected or 1) <= 1 or self._pod_index == "0"
-        return diagnosis.origin in {marker.rank for marker in markers}
+        return one.diagnosis.origin in {marker.rank for marker in one.markers}
 
     # Verdicts.
 
@@ -300,6 +339,11 @@ class Failures:
         incident.recurred |= verdicts.reasons(incident, self._limits)
         incident.closed = at
         self.outcomes[incident.state.value, bool(incident.recurred)] += 1
-        diagnosis = incident.diagnosis
-        if self._began_here(diagnosis, incident.recoveries[0].tries[0].markers):
-            self.incident_causes[incident.expected_layer, diagnosis.cause] += 1
+        if incident.decided:
+            self._count_incident(incident)
+        else:
+            self.undecided.incidents.append(incident)
+
+    def _count_incident(self, incident: Incident) -> None:
+        if self._counts_here(incident.telling):
+            self.incident_causes[incident.expected_layer, incident.telling.diagnosis.cause] += 1

@@ -102,13 +102,17 @@ DROP_REASONS: Final = (
     "limit",
     "future",
     "writer",
+    "state_corrupt",
+    "state_foreign",
+    "state_newer",
 )
 """Why something of the journals is not in the numbers.
 
 `gap`: events that the journal itself lost; `overwritten`, `torn_step`: step records; `bad_ring`, `unreadable`: whole files;
 `other_run`: journals of another run in the same folder; `limit`: beyond what the sidecar is willing to track; `future`: a time
 that has not come yet; `writer`: what the trainer could not record
-(its events leave a `gap` as well, once it can write again: do not add the two).
+(its events leave a `gap` as well, once it can write again: do not add the two); `state_...`: files of the state folder that are damaged, of
+another pod, or made by a newer version.
 """
 
 CLOCK_ANOMALIES: Final = ("wall_stepped", "mono_backwards", "negative_duration")

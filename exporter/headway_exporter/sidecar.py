@@ -8,21 +8,25 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headway import clock
 from headway_exporter.collectors import PodCollector
+from headway_exporter.exchange import Exchange, Patience
 from headway_exporter.follow import Follower
 from headway_exporter.observations import StepsSeen
 from headway_exporter.pod import Pod
 from headway_exporter.status import status
+from headway_exporter.thresholds import DEFAULT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from headway_exporter.observations import Observation
+    from headway_exporter.thresholds import Thresholds
 
 _log = logging.getLogger("headway.exporter")
 
 POLL_SECONDS: Final = 0.25
 """A death wakes the follower at once; nothing else is in such a hurry, and each look costs processor time."""
+EXCHANGE_SECONDS: Final = 1.0
 HEALTHY_SECONDS: Final = 10.0
 _AT_ONCE: Final = 2_000
 """Observations folded before a waiting scrape gets its turn."""
@@ -31,8 +35,20 @@ _AT_ONCE: Final = 2_000
 class Sidecar:
     """Follows one pod's journals; `start` to `stop`, or `poll` by hand."""
 
-    def __init__(self, directory: Path, run: str, pod_index: str, *, silence_seconds: float) -> None:
-        self._pod = Pod(run, pod_index)
+    def __init__(
+        self,
+        directory: Path,
+        run: str,
+        pod_index: str,
+        *,
+        silence_seconds: float,
+        state_dir: Path | None = None,
+        thresholds: Thresholds = DEFAULT,
+    ) -> None:
+        self._pod = Pod(run, pod_index, thresholds, shared_verdicts=state_dir is not None)
+        self._exchange = None if state_dir is None else Exchange(state_dir, run, pod_index, thresholds)
+        self._patience = Patience(thresholds)
+        self._state_dir = state_dir
         self._follower = Follower(directory, run, silence_seconds=silence_seconds)
         self._lock = threading.Lock()
         self._stopping = threading.Event()
@@ -43,6 +59,8 @@ class Sidecar:
     def start(self) -> None:
         """Follows in a thread of its own."""
         self._thread.start()
+        if self._exchange is not None:
+            threading.Thread(target=self._settle, args=(self._exchange,), name="headway-state", daemon=True).start()
 
     def stop(self) -> None:
         """Ends following, after a last look."""
@@ -73,7 +91,28 @@ class Sidecar:
             self._polled = clock.monotonic()
         with self._lock:
             self._pod.advance(batch.mono)
+            waiting = self._pod.failures.undecided.tries
+            if waiting:
+                self._pod.fold(self._patience.overdue(clock.monotonic(), [one.exchange for one in waiting]))
         self._polled = clock.monotonic()
+
+    def _settle(self, exchange: Exchange) -> None:
+        """Settles with other pods where failures began; in a thread of its own, because the shared folder may hang."""
+        while not self._stopping.wait(EXCHANGE_SECONDS):
+            try:
+                self.exchange_turn(exchange)
+            except Exception:  # noqa: BLE001, PERF203 - as below
+                _log.exception("where a failure began could not be settled this time; trying again")
+
+    def exchange_turn(self, exchange: Exchange) -> None:
+        """Tells other pods what is known of failures, and takes what was settled."""
+        with self._lock:
+            claims = self._pod.claims()
+        seen = exchange.turn(clock.monotonic(), claims)
+        with self._lock:
+            self._pod.fold(seen)
+            self._pod.dropped += exchange.dropped
+        exchange.dropped.clear()
 
     def _follow(self) -> None:
         while not self._stopping.is_set():

@@ -68,9 +68,9 @@ class Exchange:
         self._ledger = self._ledger_of(pod_index)
         self._written: dict[str, Claim] = {}
         self._since: dict[str, float] = {}
-        self._refused: set[Path] = set()
+        self._refused: set[tuple[Path, str]] = set()
         self._trouble: str | None = None
-        self._pulsed = -limits.pod_silent_seconds
+        self._touched = -limits.pod_silent_seconds
 
     def turn(self, mono: float, claims: Sequence[Claim]) -> list[VerdictSeen]:
         """Tells others what this pod knows of the failures that it awaits a verdict on; what was settled. Never raises OSError.
@@ -80,13 +80,11 @@ class Exchange:
             claims: one for each of them, oldest first.
         """
         self._forget({claim.incident for claim in claims})
+        self._sign_of_life(mono)
         seen, trouble = [], None
-        pulse = None
-        with contextlib.suppress(OSError):  # no ledger yet, or a folder that is not to be written: the claim will tell
-            pulse = self._sign_of_life(mono, needed=bool(claims))
         for claim in [one for one in claims if _ID.fullmatch(one.incident)][:MOST_AT_ONCE]:
             try:
-                seen += self._settle(claim, mono, pulse)
+                seen += self._settle(claim, mono)
             except OSError as error:  # noqa: PERF203 - a folder that cannot be used must not keep the others waiting
                 trouble = str(error)
                 self._written.pop(claim.incident, None)  # whatever became of the file, it is written anew
@@ -95,20 +93,30 @@ class Exchange:
 
     # One failure.
 
-    def _settle(self, claim: Claim, mono: float, pulse: _Pulse | None) -> list[VerdictSeen]:
+    def _settle(self, claim: Claim, mono: float) -> list[VerdictSeen]:
         folder = state_files.incident_folder(self._state_dir, self._run, claim.incident)
         waited = mono - self._since.setdefault(claim.incident, mono)
         seen = self._read_verdict(folder, claim.incident, mono)
         if seen:
             return seen
-        path = folder / state_files.claim_name(self._pod_index)
-        if self._written.get(claim.incident) != claim:
-            folder.mkdir(parents=True, exist_ok=True)
-            pulse = self._write_claim(path, claim, pulse)
+        pulse = self._say(folder, claim)
         if waited < self._limits.verdict_after_seconds:
             return []
-        self._resolve(folder, claim, pulse or _pulse(path), waited)
+        self._resolve(folder, claim, pulse, waited)
         return self._read_verdict(folder, claim.incident, mono)
+
+    def _say(self, folder: Path, claim: Claim) -> _Pulse:
+        """Writes the claim where it says something new, and touches it: this pod still waits for a verdict."""
+        path = folder / state_files.claim_name(self._pod_index)
+        before = self._written.get(claim.incident)
+        if before is None:
+            folder.mkdir(parents=True, exist_ok=True)
+            state_files.replace(path, self._content(claim, None))  # only now there is a file to ask the time
+        pulse = _pulse(path)
+        if before != claim:
+            state_files.replace(path, self._content(claim, pulse))
+            self._written[claim.incident] = claim
+        return pulse
 
     def _read_verdict(self, folder: Path, incident: str, mono: float) -> list[VerdictSeen]:
         path = folder / state_files.VERDICT
@@ -122,14 +130,6 @@ class Exchange:
             if error.fault != "newer":  # that one is good for those who know it
                 state_files.set_aside(path, error.fault)
             return []
-
-    def _write_claim(self, path: Path, claim: Claim, pulse: _Pulse | None) -> _Pulse:
-        if pulse is None:  # the first file here: only now there is one to ask the time
-            state_files.replace(path, self._content(claim, None))
-            pulse = _pulse(path)
-        state_files.replace(path, self._content(claim, pulse))
-        self._written[claim.incident] = claim
-        return pulse
 
     def _content(self, claim: Claim, pulse: _Pulse | None) -> bytes:
         offset, uncertainty = (
@@ -145,8 +145,8 @@ class Exchange:
         claimants = self._claimants(folder)
         lower = [pod for pod in claimants if state_files.pod_order(pod) < state_files.pod_order(self._pod_index)]
         silent_seconds = self._limits.pod_silent_seconds
-        if any(pulse.server_wall - self._last_sign(pod, folder) < silent_seconds for pod in lower):
-            return
+        if any(pulse.server_wall - _modified(folder / state_files.claim_name(pod)) < silent_seconds for pod in lower):
+            return  # one of them waits too, and is to do it
         ages = self._ages(claimants, folder, pulse)
         quiet = [pod for pod, age in ages.items() if pod not in claimants and age > self._limits.pod_live_seconds]
         unsure = any(ages[pod] < silent_seconds for pod in quiet)
@@ -206,13 +206,13 @@ class Exchange:
     def _ledger_of(self, pod_index: str) -> Path:
         return state_files.pod_folder(self._state_dir, self._run, pod_index) / state_files.LEDGER
 
-    def _sign_of_life(self, mono: float, *, needed: bool) -> _Pulse | None:
+    def _sign_of_life(self, mono: float) -> None:
         """Touches the own ledger, so that others see that this pod lives even when writing it takes long."""
-        if not needed and mono - self._pulsed < self._limits.pod_silent_seconds / 6:
-            return None
-        pulse = _pulse(self._ledger)
-        self._pulsed = mono
-        return pulse
+        if mono - self._touched < self._limits.pod_silent_seconds / 6:
+            return
+        self._touched = mono
+        with contextlib.suppress(OSError):  # no ledger yet, or a folder that is not to be written
+            os.utime(self._ledger, follow_symlinks=False)
 
     def _last_sign(self, pod_index: str, folder: Path) -> float:
         """When a pod last wrote something, on the server's clock; 0 when it never did."""
@@ -223,8 +223,8 @@ class Exchange:
 
     def _refuse(self, path: Path, error: StateFileError) -> None:
         """Counts and tells each file once."""
-        if path not in self._refused and len(self._refused) < MOST_PODS:
-            self._refused.add(path)
+        if (path, error.fault) not in self._refused and len(self._refused) < MOST_PODS:
+            self._refused.add((path, error.fault))
             self.dropped[f"state_{error.fault}"] += 1
             _log.warning("%s; it is left out of the verdict on where the failure began", error)
 

@@ -36,9 +36,7 @@ def claim(pod: int, evidence: EvidenceClass = "echo", wall: float = 100.0, **mor
 
 def standing(one: Claim, rank: int, **more: Any) -> Claim:
     """The claim with one rank standing otherwise."""
-    return replace(
-        one, standings=tuple(replace(item, **more) if item.rank == rank else item for item in one.standings)
-    )
+    return replace(one, standings=tuple(replace(item, **more) if item.rank == rank else item for item in one.standings))
 
 
 def killed(pod: int, rank: int, wall: float = 100.0, **more: Any) -> Claim:
@@ -80,7 +78,9 @@ CASES = {
         [claim(0), standing(claim(1), 3, echoes=False), claim(2)],
         ("collective_timeout", 3, "1", "likely", False, "1"),
     ),
-    "echoes everywhere": Case([claim(0), claim(1), claim(2)], ("collective_timeout", None, None, "unknown", False, "0")),
+    "echoes everywhere": Case(
+        [claim(0), claim(1), claim(2)], ("collective_timeout", None, None, "unknown", False, "0")
+    ),
     "echoes, and a pod that lives but knows nothing": Case(
         [claim(1), claim(2)], ("peer_failure", None, None, "unknown", False, "1")
     ),
@@ -94,9 +94,7 @@ CASES = {
         ("peer_failure", None, None, "unknown", False, "0"),
         [SilentPod("2", 10.0)],
     ),
-    "two pods are gone": Case(
-        [claim(0)], ("node_lost", None, "1", "likely", True, "0"), [GONE, SilentPod("1", 94.0)]
-    ),
+    "two pods are gone": Case([claim(0)], ("node_lost", None, "1", "likely", True, "0"), [GONE, SilentPod("1", 94.0)]),
     "a pod came back and tells that it was gone": Case(
         [claim(0), claim(1), claim(2, "silence", cause="node_lost", confidence="likely")],
         ("node_lost", None, "2", "likely", False, "2"),
@@ -158,7 +156,9 @@ CASES = {
     "soft time-outs name victims; the culprit is a step behind": Case(
         [
             recorded(claim(0, "recorded", cause="hang_soft", confidence="likely"), (0, "SOFT_TIMEOUT")),
-            standing(recorded(claim(1, "recorded", cause="hang_soft", confidence="likely"), (0, "SOFT_TIMEOUT")), 3, step=9),
+            standing(
+                recorded(claim(1, "recorded", cause="hang_soft", confidence="likely"), (0, "SOFT_TIMEOUT")), 3, step=9
+            ),
         ],
         ("hang_soft", 3, "1", "likely", False, "1"),
     ),
@@ -256,7 +256,9 @@ LIVE = st.sets(st.sampled_from(["0", "1", "2", "10", "host"]))
 
 
 @given(CLAIMS, LIVE, SILENT, st.randoms())
-def test_the_order_of_the_claims_does_not_matter(claims: list[Claim], live: set[str], silent: list[SilentPod], random: Any) -> None:
+def test_the_order_of_the_claims_does_not_matter(
+    claims: list[Claim], live: set[str], silent: list[SilentPod], random: Any
+) -> None:
     """Folders list their files in any order."""
     shuffled, other = claims.copy(), silent.copy()
     random.shuffle(shuffled)

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
 from typing import TYPE_CHECKING, Any, Final
 
 from headway import clock
+from headway_exporter import state_files
 from headway_exporter.collectors import PodCollector
 from headway_exporter.exchange import Exchange, Patience
 from headway_exporter.follow import Follower
 from headway_exporter.observations import StepsSeen
 from headway_exporter.pod import Pod
 from headway_exporter.status import status
+from headway_exporter.summary import summary
 from headway_exporter.thresholds import DEFAULT
 
 if TYPE_CHECKING:
@@ -27,6 +30,7 @@ _log = logging.getLogger("headway.exporter")
 POLL_SECONDS: Final = 0.25
 """A death wakes the follower at once; nothing else is in such a hurry, and each look costs processor time."""
 EXCHANGE_SECONDS: Final = 1.0
+LEDGER_SECONDS: Final = 5.0
 HEALTHY_SECONDS: Final = 10.0
 _AT_ONCE: Final = 2_000
 """Observations folded before a waiting scrape gets its turn."""
@@ -49,6 +53,8 @@ class Sidecar:
         self._exchange = None if state_dir is None else Exchange(state_dir, run, pod_index, thresholds)
         self._patience = Patience(thresholds)
         self._state_dir = state_dir
+        self._session = os.urandom(8).hex()
+        self._ledger_due = 0.0
         self._follower = Follower(directory, run, silence_seconds=silence_seconds)
         self._lock = threading.Lock()
         self._stopping = threading.Event()
@@ -100,9 +106,28 @@ class Sidecar:
         """Settles with other pods where failures began; in a thread of its own, because the shared folder may hang."""
         while not self._stopping.wait(EXCHANGE_SECONDS):
             try:
+                self._write_ledger()
                 self.exchange_turn(exchange)
             except Exception:  # noqa: BLE001, PERF203 - as below
                 _log.exception("where a failure began could not be settled this time; trying again")
+
+    def _write_ledger(self) -> None:
+        """A ledger that holds only the summary: what other pods need of this one should it be lost."""
+        mono = clock.monotonic()
+        if self._state_dir is None or mono < self._ledger_due:
+            return
+        self._ledger_due = mono + LEDGER_SECONDS
+        with self._lock:
+            pod, wall = self._pod, clock.wall()
+            body = {"summary": summary(pod, self.collector.dropped, wall)}
+        folder = state_files.pod_folder(self._state_dir, pod.run, pod.pod_index)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            state_files.write_ledger(
+                folder / state_files.LEDGER, state_files.Ledger(pod.run, pod.pod_index, self._session, wall, body)
+            )
+        except OSError as error:
+            _log.warning("%s cannot be written: %s; trying again", folder / state_files.LEDGER, error)
 
     def exchange_turn(self, exchange: Exchange) -> None:
         """Tells other pods what is known of failures, and takes what was settled."""

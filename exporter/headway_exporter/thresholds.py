@@ -68,7 +68,8 @@ class Thresholds:
     """Time without a sign of life after which a pod is taken for lost; its sidecar gives one six times as often."""
 
     pod_live_seconds: float = 15.0
-    """A pod that gave a sign of life within this time lives; between the two nobody knows yet."""
+    """A pod that gave a sign of life within this time lives, between the two nobody knows yet. Well below `verdict_after_seconds`: a sign
+    from before the failure says nothing."""
 
     def __post_init__(self) -> None:
         for one in fields(self):

@@ -89,9 +89,11 @@ class Sidecar:
 
 
 @contextlib.contextmanager
-def sidecar(directory: Path, *options: str, **environ: str) -> Iterator[Sidecar]:
-    """Runs `python -m headway_exporter` on a free port of the loopback."""
-    command = [sys.executable, "-m", "headway_exporter", "--dir", str(directory), "--listen", "127.0.0.1:0", *options]
+def sidecar(
+    directory: Path, *options: str, program: tuple[str, ...] = ("-m", "headway_exporter"), **environ: str
+) -> Iterator[Sidecar]:
+    """Runs `python -m headway_exporter`, or another program that takes its options, on a free port of the loopback."""
+    command = [sys.executable, *program, "--dir", str(directory), "--listen", "127.0.0.1:0", *options]
     base = {"HEADWAY_RUN": "testrun", "HEADWAY_POD_INDEX": "0"}
     process = subprocess.Popen(
         command, env=os.environ | base | environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True

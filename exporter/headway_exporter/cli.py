@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from headway.command_line import Parser
 from headway.environment import Identity, run_name_problem
+from headway_exporter.linger import Scrapes
 from headway_exporter.server import Server, health, json_document, metrics, parse_address
 from headway_exporter.sidecar import Sidecar
 from headway_exporter.thresholds import DEFAULT
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 DEFAULT_LISTEN: Final = ":9838"
 DEFAULT_SILENCE_SECONDS: Final = 30.0
+DEFAULT_LINGER_SECONDS: Final = 40.0
+"""Longer than a usual scrape interval of 30 s."""
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -49,8 +52,9 @@ def _serve(options: argparse.Namespace, thresholds: Thresholds) -> int:
         state_dir=options.state_dir,
         thresholds=thresholds,
     )
+    scrapes = Scrapes()
     routes = {
-        "/metrics": metrics(sidecar.collector),
+        "/metrics": scrapes.noticed(metrics(sidecar.collector)),
         "/healthz": health(lambda: sidecar.healthy),
         "/status.json": json_document(sidecar.status),
     }
@@ -69,8 +73,10 @@ def _serve(options: argparse.Namespace, thresholds: Thresholds) -> int:
             f"headway exporter: run {options.run}, pod {options.pod_index}, {options.dir}: {server.url}/metrics",
             flush=True,
         )
-    signal.sigwait(_SIGNALS)
+    told = signal.sigwait(_SIGNALS)
     sidecar.stop()
+    if told == signal.SIGTERM:
+        scrapes.linger(options.linger_seconds, lambda: signal.sigtimedwait(_SIGNALS, 0) is not None)
     server.stop()
     return 0
 
@@ -105,14 +111,6 @@ def _parser(environ: Mapping[str, str]) -> Parser:
         help="this pod's stable place in the run, a label on every series (HEADWAY_POD_INDEX, default %(default)s)",
     )
     parser.add_argument(
-        "--state-dir",
-        type=Path,
-        metavar="FOLDER",
-        default=identity.state_directory,
-        help="folder that all pods of the run share and that outlives them: in it they settle where a failure began "
-        "(HEADWAY_STATE_DIR, default none: each pod decides alone)",
-    )
-    parser.add_argument(
         "--listen",
         type=_address,
         metavar="[HOST]:PORT",
@@ -126,6 +124,22 @@ def _parser(environ: Mapping[str, str]) -> Parser:
         default=environ.get("HEADWAY_SILENCE_SECONDS") or str(DEFAULT_SILENCE_SECONDS),
         help="a process whose death the kernel does not tell counts as dead after writing nothing for so long, in seconds "
         "(HEADWAY_SILENCE_SECONDS, default %(default)s)",
+    )
+    parser.add_argument(
+        "--state-dir",
+        type=_state_dir,
+        metavar="FOLDER",
+        default="" if identity.state_directory is None else str(identity.state_directory),
+        help="folder that outlives the pod, where the sidecar keeps its memory: with it no counter steps back when the sidecar or the pod "
+        "is started again; shared by all pods of the run, who settle in it where a failure began (HEADWAY_STATE_DIR, default none)",
+    )
+    parser.add_argument(
+        "--linger-seconds",
+        type=_seconds_or_none,
+        metavar="SECONDS",
+        default=environ.get("HEADWAY_LINGER_SECONDS") or str(DEFAULT_LINGER_SECONDS),
+        help="after SIGTERM the sidecar serves on until the last numbers were scraped, at most so many seconds; 0 ends at once "
+        "(HEADWAY_LINGER_SECONDS, default %(default)s)",
     )
     return parser
 
@@ -150,11 +164,22 @@ def _address(text: str) -> tuple[str, int]:
         raise argparse.ArgumentTypeError(str(error)) from error
 
 
+def _state_dir(text: str) -> Path | None:
+    return Path(text).absolute() if text else None
+
+
 def _seconds(text: str) -> float:
+    seconds = _seconds_or_none(text)
+    if seconds == 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds above 0")
+    return seconds
+
+
+def _seconds_or_none(text: str) -> float:
     try:
         seconds = float(text)
     except ValueError:
         seconds = math.nan
-    if not 0 < seconds < math.inf:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds above 0")
+    if not 0 <= seconds < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds")
     return seconds

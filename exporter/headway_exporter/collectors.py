@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import platform
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from headway_exporter.distribution import Distribution
     from headway_exporter.follow import Follower
     from headway_exporter.pod import Pod
+    from headway_exporter.store import Store
 
     Sample = tuple[str, tuple[str, ...], float | Distribution | None]
     """Metric, values of its own labels, value; None: no such series now."""
@@ -186,10 +187,37 @@ def sources(pod: Pod, dropped: Counter[str], clock_went_back: int) -> Iterator[S
         yield "headway_clock_anomalies_total", (reason,), anomalies[reason] + extra
 
 
+def state(store: Store) -> Iterator[Sample]:
+    """Whether what is shown is on disk."""
+    yield "headway_source_last_update_timestamp_seconds", ("state",), store.published.wall
+    yield "headway_collector_duration_seconds", ("state",), store.write_seconds
+    yield "headway_collector_success", ("state",), float(store.trouble is None)
+
+
+STANDS_STILL: Final = frozenset({"headway_pending_rank_seconds", "headway_unregained_rank_seconds"})
+"""Gauges that make sense only beside counters of the same moment."""
+
+
+def with_live_gauges(persisted: Iterable[Sample], live: Iterable[Sample]) -> list[Sample]:
+    """Counters, histograms and what belongs to them as they were persisted, all else as it is now: see `store`."""
+    return [
+        *(sample for sample in persisted if not _goes_live(sample)),
+        *(sample for sample in live if _goes_live(sample)),
+    ]
+
+
+def _goes_live(sample: Sample) -> bool:
+    return METRICS[sample[0]].type == "gauge" and sample[0] not in STANDS_STILL
+
+
 class PodCollector(Collector):
-    """All metrics of the pod, for a prometheus_client registry. `lock` guards the pod against the fold."""
+    """All metrics of the pod, for a prometheus_client registry. `lock` guards the pod against the fold.
+
+    Once there is a `store`, what is shown is what was persisted.
+    """
 
     def __init__(self, pod: Pod, follower: Follower, lock: threading.Lock) -> None:
+        self.store: Store | None = None
         self._pod = pod
         self._follower = follower
         self._lock = lock
@@ -210,9 +238,29 @@ class PodCollector(Collector):
 
     def collect(self) -> Iterator[Family]:
         """One family for each metric that has a series now."""
+        return families(self._shown(), (self._pod.run, self._pod.pod_index))
+
+    def samples(self) -> list[Sample]:
+        """All samples of now, which the fold changes no more; the caller holds the lock."""
+        return [
+            (name, labels, value if value is None or isinstance(value, (int, float)) else value.copy())
+            for name, labels, value in self._samples()
+        ]
+
+    def _live(self) -> list[Sample]:
         with self._lock:
-            samples = list(self._samples())
-        return families(samples, (self._pod.run, self._pod.pod_index))
+            return self.samples()
+
+    def _shown(self) -> list[Sample]:
+        store = self.store
+        if store is None:
+            return self._live()
+        if store.lost is not None:
+            return [*self._live(), *state(store)]
+        persisted = store.published.samples
+        if store.trouble is not None and not store.superseded:
+            persisted = with_live_gauges(persisted, self._live())
+        return [*persisted, *state(store)]
 
     def _samples(self) -> Iterator[Sample]:
         for name, collector in self._collectors.items():

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 MOST_POINTS: Final = 4096
+SAVED_EXACTLY: Final = 512
+_SAVED_BEFORE: Final = 64
 
 
 class StepCurve:
@@ -80,6 +82,18 @@ class StepCurve:
         if self._steps and self._steps[-1] < step and kept > self._sums[-1]:  # in the middle of a stretch
             self._add(step, kept)
         return total - kept
+
+    def for_saving(self) -> dict[str, list[int]]:
+        """As `codec` asks: the newest steps, and ever fewer points of what lies before."""
+        if len(self._steps) <= SAVED_EXACTLY + _SAVED_BEFORE:
+            return {}
+        kept = slice(len(self._steps) - SAVED_EXACTLY, None)
+        stride = -(-(len(self._steps) - SAVED_EXACTLY) // _SAVED_BEFORE)
+        before = slice(0, len(self._steps) - SAVED_EXACTLY, stride)
+        return {
+            "_steps": self._steps[before] + self._steps[kept],
+            "_sums": self._sums[before] + self._sums[kept],
+        }
 
     def _add(self, step: int, total: int) -> None:
         self._steps.append(step)

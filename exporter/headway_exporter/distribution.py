@@ -41,6 +41,12 @@ class Distribution:
         for value in values:
             self.total += value
 
+    def copy(self) -> Distribution:
+        """As it is now, for good."""
+        copied = Distribution(self.bounds)
+        copied.total, copied._counts = self.total, self._counts.copy()
+        return copied
+
     def cumulative(self) -> list[tuple[str, float]]:
         """`(upper bound, observations up to it)`, the last one +Inf."""
         labels = [*(str(bound) for bound in self.bounds), "+Inf"]

@@ -12,20 +12,23 @@ import re
 import stat
 import threading
 from collections import Counter, OrderedDict
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from headway import clock
+from headway.events import encode, parse
+from headway.journal import identity, rotated_path
 from headway.ring import RingFormatError, parse_ring_name
 from headway_exporter.lives import Lives
 from headway_exporter.merge import merged
-from headway_exporter.observations import Batch, Run
+from headway_exporter.observations import Batch, EventSeen, Run, StepSeen
 from headway_exporter.sources import JournalSource, RingSource
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from headway_exporter.lives import Released
-    from headway_exporter.observations import DeathSeen, EventSeen, StepSeen
+    from headway_exporter.observations import DeathSeen
     from headway_exporter.sources import Found, Source
 
 LAUNCHER_JOURNAL: Final = "launcher.jsonl"
@@ -39,13 +42,22 @@ OTHER_RUNS_SECONDS: Final = 5.0
 _ROUNDS: Final = 2
 _MOST_HELD: Final = 2_048
 """Observations of a file that wait for those of others: times the files, a bound on the memory of a late start."""
+_SAVED: Final = ""
+"""In place of a file's name: what the follower before held back."""
 _SLOT_JOURNAL: Final = re.compile(r"slot-(0|[1-9][0-9]{0,3})\.jsonl")
 
 
 class Follower:
     """Reads everything below `directory / run`; call `poll` from one thread, a few times a second or when `wake` is set."""
 
-    def __init__(self, directory: Path, run: str, *, silence_seconds: float = 30.0) -> None:
+    def __init__(
+        self, directory: Path, run: str, *, silence_seconds: float = 30.0, saved: Mapping[str, Any] | None = None
+    ) -> None:
+        """`saved`: the `position` of another follower, to go on there.
+
+        Raises:
+            ValueError, TypeError, KeyError, AttributeError: it is none.
+        """
         self.wake = threading.Event()
         """Set when something happened that should be looked at without delay."""
         self.caught_up = True
@@ -67,6 +79,10 @@ class Follower:
         self._refused: set[tuple[str, int]] = set()
         self._other_runs: set[str] = set()
         self._other_runs_at = -OTHER_RUNS_SECONDS
+        self._went_back = 0
+        self._saved_journals: dict[str, Any] = {}
+        if saved is not None:
+            self._resume(saved)
 
     def poll(self) -> Batch:
         """What became known since the last poll; never raises OSError."""
@@ -95,7 +111,45 @@ class Follower:
     @property
     def clock_went_back(self) -> int:
         """Events of a life that were dated before an earlier one of it."""
-        return sum(source.clock_went_back for source in self._sources.values() if isinstance(source, JournalSource))
+        journals = (source for source in self._sources.values() if isinstance(source, JournalSource))
+        return self._went_back + sum(source.clock_went_back for source in journals)
+
+    # From one sidecar to the next.
+
+    def position(self) -> dict[str, Any]:
+        """How far everything was read and given out by `poll`, as JSON: another follower goes on there."""
+        journals = {name: source.saved() for name, source in self._sources.items() if isinstance(source, JournalSource)}
+        rings = {
+            name: self._given_out(name, source)
+            for name, source in self._sources.items()
+            if isinstance(source, RingSource)
+        }
+        held = [seen for held in self._held.values() for seen in held if isinstance(seen, EventSeen)]
+        return {
+            "journals": self._saved_journals | journals,
+            "rings": dict(self._left_at) | rings,
+            "held": [[seen.slot, encode(seen.event).decode()] for seen in held],
+            "lives": self._lives.saved(),
+            "refused": [list(one) for one in sorted(self._refused)],
+            "other_runs": sorted(self._other_runs),
+            "dropped": dict(self.dropped),
+            "clock_went_back": self.clock_went_back,
+        }
+
+    def _given_out(self, name: str, source: RingSource) -> int:
+        """Number of the ring's first record that `poll` did not give out yet."""
+        held = self._held.get(name, ())
+        return min((seen.sequence for seen in held if isinstance(seen, (Run, StepSeen))), default=source.position)
+
+    def _resume(self, saved: Mapping[str, Any]) -> None:
+        self._saved_journals = dict(saved["journals"])
+        self._left_at.update(saved["rings"])
+        self._held[_SAVED] = [EventSeen(slot, parse(line.encode())) for slot, line in saved["held"]]
+        self._lives.resume(saved["lives"])
+        self._refused = {(name, inode) for name, inode in saved["refused"][:MOST_NAMES]}
+        self._other_runs = set(saved["other_runs"][:MOST_NAMES])
+        self._dropped.update(saved["dropped"])
+        self._went_back = int(saved["clock_went_back"])
 
     def close(self) -> None:
         """Closes all files; the threads that wait for locks end with the process."""
@@ -122,7 +176,7 @@ class Follower:
     def _adopt(self, entry: os.DirEntry[str]) -> None:
         ring, journal = parse_ring_name(entry.name), _SLOT_JOURNAL.fullmatch(entry.name)
         if entry.name == LAUNCHER_JOURNAL:
-            self._follow(entry, JournalSource(self._folder / entry.name, None))
+            self._follow(entry, self._source(self._folder / entry.name, None, None))
             return
         slot = ring[0] if ring else int(journal[1]) if journal else None
         if slot is None or (entry.name, entry.inode()) in self._refused:
@@ -145,9 +199,9 @@ class Follower:
         except OSError:
             self._refuse(entry, "unreadable")
 
-    def _source(self, path: Path, slot: int, life: int | None) -> Source:
-        if life is None:
-            return JournalSource(path, slot)
+    def _source(self, path: Path, slot: int | None, life: int | None) -> Source:
+        if slot is None or life is None:
+            return JournalSource(path, slot, self._saved_journals.pop(path.name, None))
         return RingSource(path, slot, life, self._left_at.get(path.name, 0))
 
     def _follow(self, entry: os.DirEntry[str], source: Source) -> None:
@@ -211,6 +265,21 @@ class Follower:
             if not later and name not in self._sources:
                 del self._held[name]
         return singles, runs
+
+
+def anything_left(folder: Path, saved: Mapping[str, Any]) -> bool:
+    """Whether a file that is known from the saved position is still in the folder, or none was known: if not, the pod is another one."""
+    journals, rings = saved["journals"], saved["rings"]
+    known = {name: one["place"][0] for name, one in journals.items() if one["place"] is not None}
+    if not known and not rings:
+        return True
+    present = {entry.name for entry in _entries(folder)}
+    paths = (
+        (folder / name, crc) for name, crc in known.items() if _SLOT_JOURNAL.fullmatch(name) or name == LAUNCHER_JOURNAL
+    )
+    return not present.isdisjoint(rings) or any(
+        crc in (identity(path), identity(rotated_path(path))) for path, crc in paths
+    )
 
 
 def _read_on(source: Source, held: list[Found], mono: float) -> bool:

@@ -70,7 +70,7 @@ INCIDENT_OUTCOMES: Final = ("recovered", "abandoned", "cancelled")
 
 ENTITY_KINDS: Final = ("rank", "node", "gpu")
 
-SOURCES: Final = ("trainer", "launcher")
+SOURCES: Final = ("trainer", "launcher", "state")
 
 PHASES: Final = (
     "init",
@@ -111,10 +111,10 @@ DROP_REASONS: Final = (
 `gap`: events that the journal itself lost; `overwritten`, `torn_step`: step records; `bad_ring`, `unreadable`: whole files;
 `other_run`: journals of another run in the same folder; `limit`: beyond what the sidecar is willing to track; `future`: a time
 that has not come yet; `writer`: what the trainer could not record
-(its events leave a `gap` as well, once it can write again: do not add the two); `state_...`: files of the state folder that are damaged, of
-another pod, or made by a newer version.
+(its events leave a `gap` as well, once it can write again: do not add the two); `state_…`: a file of the state folder that was damaged,
+of another pod, or of a newer version, and was set aside.
 """
 
 CLOCK_ANOMALIES: Final = ("wall_stepped", "mono_backwards", "negative_duration")
 
-COLLECTORS: Final = ("run", "steps", "ledger", "checkpoints", "restarts", "incidents", "sources")
+COLLECTORS: Final = ("run", "steps", "ledger", "checkpoints", "restarts", "incidents", "sources", "state")

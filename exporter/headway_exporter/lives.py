@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import queue
 import threading
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal
+from dataclasses import astuple, dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from headway import clock
 from headway.lifelock import lock_name, wait_until_released
 from headway_exporter.observations import DeathSeen, EventSeen, StepSeen, StepsSeen
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
     from headway_exporter.observations import Observation
@@ -60,6 +60,17 @@ class Lives:
         self._queue: queue.SimpleQueue[Released] = queue.SimpleQueue()
         self._slots: dict[int, list[_Life]] = {}
         self._waiting = 0
+
+    def saved(self) -> dict[str, list[list[Any]]]:
+        """By slot, the lives that are remembered, as JSON."""
+        return {str(slot): [list(astuple(life)) for life in lives] for slot, lives in self._slots.items()}
+
+    def resume(self, saved: Mapping[str, Any]) -> None:
+        """Goes on watching where another sidecar's `Lives` were."""
+        for slot, lives in saved.items():
+            self._slots[int(slot)] = known = [_Life(*life) for life in lives[-MOST_LIVES:]]
+            for life in known:
+                life.locked = life.locked and (life.dead or self._wait(int(slot), life.number))
 
     def note(self, seen: Observation) -> Iterator[DeathSeen]:
         """Takes an observation in time order; yields the deaths that it shows."""

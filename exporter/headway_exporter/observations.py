@@ -45,6 +45,11 @@ class StepSeen:
     record: StepRecord
 
     @property
+    def sequence(self) -> int:
+        """Its number in the ring."""
+        return self.record.sequence
+
+    @property
     def mono(self) -> float:
         """When it was complete."""
         return self.record.end_ns / NANOSECONDS
@@ -65,6 +70,11 @@ class Run:
 
     def __len__(self) -> int:
         return len(self.columns)
+
+    @property
+    def sequence(self) -> int:
+        """The first one's number in the ring."""
+        return self.columns.first
 
     @property
     def mono(self) -> float:

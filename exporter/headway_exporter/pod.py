@@ -120,6 +120,21 @@ class Pod:
         """What the losses of a slot's steps depend on besides the weights."""
         return slot.rank, *self.info.losses_depend_on
 
+    def came_back(self) -> None:
+        """The pod is another one now, on this machine or elsewhere: its processes are gone, launcher included, and nobody saw how.
+
+        That is no failure yet: the run may have been over, or told to end. If it goes on, the first process to start tells how long it was
+        down, and that the pod vanished.
+        """
+        for slot in self.slots.values():
+            if slot.alive:
+                slot.die(self.last_trace)
+        self._generation = (self._generation[0], self._launchers, self._generation[2] + 1)
+        self._gone_since = self.last_trace
+        self._launcher_gone = True
+        self._oom_kills = None
+        self._note_state(self.last_trace)
+
     # The fold.
 
     def fold(self, observations: Iterable[Observation]) -> None:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, deque
-from itertools import pairwise
+from itertools import islice, pairwise
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
@@ -33,6 +33,7 @@ SPREADS: Final = 6.0
 LEAST_EQUAL: Final = 2
 LEAST_DIFFERENCES: Final = 8
 _SPREAD_STEPS: Final = 256
+_MOST_SAVED: Final = 1_024
 
 
 class Subject(Protocol):
@@ -79,6 +80,13 @@ class ReplayChecks:
             self._first.pop()
         self._tip = None if self._tip is None else min(self._tip, step)
 
+    def for_saving(self) -> dict[str, Any]:
+        """As `codec` asks: the newest losses; what went back further is then not checked."""
+        if len(self._first) <= _MOST_SAVED:
+            return {}
+        newest = islice(self._first, len(self._first) - _MOST_SAVED, None)
+        return {"_first": deque(newest, MOST_LOSSES)}
+
     def _remember(self, losses: list[tuple[int, float | None]], context: Hashable) -> None:
         if context != self._context:
             self._first.clear()  # losses of before are no measure any more
@@ -103,6 +111,8 @@ class ReplayChecks:
 
 class _Check:
     """The comparison of one replay."""
+
+    __slots__ = ("_before", "_beyond", "_equal", "_limit", "_steps", "mark", "subject")
 
     def __init__(self, before: dict[int, float | None], mark: int, subject: Subject | None) -> None:
         self.mark = mark

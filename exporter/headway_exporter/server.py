@@ -42,6 +42,8 @@ class Answer:
     body: bytes
     content_type: str = "text/plain; charset=utf-8"
     status: HTTPStatus = HTTPStatus.OK
+    sent: Callable[[], None] | None = None
+    """Called once the client has it."""
 
 
 def metrics(collector: Collector) -> Callable[[str], Answer]:
@@ -178,7 +180,10 @@ class _Handler(BaseHTTPRequestHandler):
     sys_version = ""
 
     def do_GET(self) -> None:
-        self._send(self._answer())
+        answer = self._answer()
+        self._send(answer)
+        if answer.sent is not None:
+            answer.sent()
 
     do_HEAD = do_GET  # noqa: N815
 

@@ -1,20 +1,24 @@
-"""The sidecar's two halves put together: one thread folds what the follower finds, others read the pod's state under a lock."""
+"""The sidecar's halves put together: one thread folds what the follower finds, others read the pod's state under a lock.
+
+With a state folder the same thread takes a snapshot now and then, when all that was read is folded, and hands it to the store's.
+"""
 
 from __future__ import annotations
 
 import logging
-import os
 import threading
 from typing import TYPE_CHECKING, Any, Final
 
 from headway import clock
-from headway_exporter import state_files
+from headway_exporter import memory, records
 from headway_exporter.collectors import PodCollector
 from headway_exporter.exchange import Exchange, Patience
-from headway_exporter.follow import Follower
-from headway_exporter.observations import StepsSeen
-from headway_exporter.pod import Pod
+from headway_exporter.observations import NANOSECONDS, StepsSeen
+from headway_exporter.resume import Where, begin, position, without_memory
+from headway_exporter.shift import moved
+from headway_exporter.state_files import pod_folder
 from headway_exporter.status import status
+from headway_exporter.store import Snapshot, Store, View, new_session
 from headway_exporter.summary import summary
 from headway_exporter.thresholds import DEFAULT
 
@@ -30,7 +34,6 @@ _log = logging.getLogger("headway.exporter")
 POLL_SECONDS: Final = 0.25
 """A death wakes the follower at once; nothing else is in such a hurry, and each look costs processor time."""
 EXCHANGE_SECONDS: Final = 1.0
-LEDGER_SECONDS: Final = 5.0
 HEALTHY_SECONDS: Final = 10.0
 _AT_ONCE: Final = 2_000
 """Observations folded before a waiting scrape gets its turn."""
@@ -49,95 +52,77 @@ class Sidecar:
         state_dir: Path | None = None,
         thresholds: Thresholds = DEFAULT,
     ) -> None:
-        self._pod = Pod(run, pod_index, thresholds, shared_verdicts=state_dir is not None)
-        self._exchange = None if state_dir is None else Exchange(state_dir, run, pod_index, thresholds)
-        self._patience = Patience(thresholds)
-        self._state_dir = state_dir
-        self._session = os.urandom(8).hex()
-        self._ledger_due = 0.0
-        self._follower = Follower(directory, run, silence_seconds=silence_seconds)
+        """`state_dir`: where its memory is kept, and with it what the sidecar before it knew."""
+        where = Where(directory, run, pod_index, silence_seconds, thresholds)
+        folder = None if state_dir is None else pod_folder(state_dir, run, pod_index)
+        beginning = without_memory(where) if folder is None else begin(where, folder)
+        self._pod = beginning.pod
+        self._follower = beginning.follower
+        self._shift_ns = beginning.shift_ns
         self._lock = threading.Lock()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="headway-follower", daemon=True)
         self._polled = clock.monotonic()
+        self._encoder = memory.encoder()
         self.collector = PodCollector(self._pod, self._follower, self._lock)
+        self._store: Store | None = None
+        if folder is not None:
+            session = new_session(beginning.session_before)
+            view = self._view(beginning.written_wall)
+            self._store = Store(folder, run, pod_index, session, view, lost=beginning.lost)
+            self.collector.store = self._store
+        self._patience = Patience(thresholds)
+        self._exchange: Exchange | None = None
+        if state_dir is not None and beginning.lost is None:
+            self._exchange = Exchange(state_dir, run, pod_index, thresholds)
 
     def start(self) -> None:
         """Follows in a thread of its own."""
         self._thread.start()
         if self._exchange is not None:
-            threading.Thread(target=self._settle, args=(self._exchange,), name="headway-state", daemon=True).start()
+            threading.Thread(target=self._settle, args=(self._exchange,), name="headway-exchange", daemon=True).start()
 
     def stop(self) -> None:
-        """Ends following, after a last look."""
+        """Ends following, after a last look, of which the memory is kept."""
         self._stopping.set()
         self._follower.wake.set()
         self._thread.join()
         self.poll()
+        if self._store is not None:
+            self._last_word(self._store)
         self._follower.close()
 
     @property
     def healthy(self) -> bool:
-        """Whether the journals were looked at lately."""
-        return clock.monotonic() - self._polled < HEALTHY_SECONDS
+        """Whether the journals were looked at lately, or nobody is to look at them any more."""
+        return self._stopping.is_set() or clock.monotonic() - self._polled < HEALTHY_SECONDS
 
     def status(self) -> dict[str, Any]:
         """What `/status.json` shows."""
+        if self._store is not None and self._store.lost is None:
+            return self._store.published.status
         with self._lock:
             return status(self._pod, self.collector.dropped)
 
     def poll(self) -> None:
         """Reads what is new and folds it."""
         batch = self._follower.poll()
+        observations: Sequence[Observation] = batch.observations
+        if self._shift_ns:
+            observations = [moved(seen, self._shift_ns) for seen in observations]
+        mono = batch.mono + self._shift_ns / NANOSECONDS
         with self._lock:
-            self._pod.set_clock(batch.mono, batch.wall)
-        for portion in _portions(batch.observations):
+            self._pod.set_clock(mono, batch.wall)
+        for portion in _portions(observations):
             with self._lock:
                 self._pod.fold(portion)
             self._polled = clock.monotonic()
         with self._lock:
-            self._pod.advance(batch.mono)
-            waiting = self._pod.failures.undecided.tries
-            if waiting:
-                self._pod.fold(self._patience.overdue(clock.monotonic(), [one.exchange for one in waiting]))
+            self._pod.advance(mono)
+            self._give_up_waiting()
         self._polled = clock.monotonic()
-
-    def _settle(self, exchange: Exchange) -> None:
-        """Settles with other pods where failures began; in a thread of its own, because the shared folder may hang."""
-        while not self._stopping.wait(EXCHANGE_SECONDS):
-            try:
-                self._write_ledger()
-                self.exchange_turn(exchange)
-            except Exception:  # noqa: BLE001, PERF203 - as below
-                _log.exception("where a failure began could not be settled this time; trying again")
-
-    def _write_ledger(self) -> None:
-        """A ledger that holds only the summary: what other pods need of this one should it be lost."""
-        mono = clock.monotonic()
-        if self._state_dir is None or mono < self._ledger_due:
-            return
-        self._ledger_due = mono + LEDGER_SECONDS
-        with self._lock:
-            pod, wall = self._pod, clock.wall()
-            body = {"summary": summary(pod, self.collector.dropped, wall)}
-        folder = state_files.pod_folder(self._state_dir, pod.run, pod.pod_index)
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            state_files.write_ledger(
-                folder / state_files.LEDGER, state_files.Ledger(pod.run, pod.pod_index, self._session, wall, body)
-            )
-        except OSError as error:
-            _log.warning("%s cannot be written: %s; trying again", folder / state_files.LEDGER, error)
-
-    def exchange_turn(self, exchange: Exchange) -> None:
-        """Tells other pods what is known of failures, and takes what was settled."""
-        with self._lock:
-            claims = self._pod.claims()
-        seen = exchange.turn(clock.monotonic(), claims)
-        with self._lock:
-            self._pod.fold(seen)
-            self._pod.dropped += exchange.dropped
-        exchange.dropped.clear()
+        if self._store is not None and self._store.wants(self._polled):
+            self._remember(self._store)
 
     def _follow(self) -> None:
         while not self._stopping.is_set():
@@ -148,6 +133,70 @@ class Sidecar:
                 self._stopping.wait(1.0)
             if self._follower.caught_up:
                 self._follower.wake.wait(POLL_SECONDS)
+
+    # Other pods.
+
+    def _settle(self, exchange: Exchange) -> None:
+        """Settles with other pods where failures began; in a thread of its own, because the folder that they share may hang."""
+        while not self._stopping.wait(EXCHANGE_SECONDS):
+            try:
+                self._exchange_turn(exchange)
+            except Exception:  # noqa: BLE001, PERF203 - whatever the folder holds
+                _log.exception("state folder: where a failure began could not be settled this time; trying again")
+
+    def _exchange_turn(self, exchange: Exchange) -> None:
+        """Tells other pods what is known of failures, and takes what was settled."""
+        if self._store is not None and self._store.superseded:
+            return  # the pod is another sidecar's now
+        with self._lock:
+            claims = self._pod.claims()
+        seen = exchange.turn(clock.monotonic(), claims)
+        with self._lock:
+            self._pod.fold(seen)
+            self._pod.dropped += exchange.dropped
+        exchange.dropped.clear()
+
+    def _give_up_waiting(self) -> None:
+        """Decides alone what the other pods did not settle in time, whatever became of the folder; the caller holds the lock."""
+        waiting = self._pod.failures.undecided.tries
+        self._pod.fold(self._patience.overdue(clock.monotonic(), [one.exchange for one in waiting]))
+
+    # Memory.
+
+    def _view(self, wall: float | None) -> View:
+        """What there is to show now; under the lock once the threads run."""
+        return View(self.collector.samples(), status(self._pod, self.collector.dropped) | {"written_wall": wall}, wall)
+
+    def _remember(self, store: Store) -> bool:
+        """Hands the store a snapshot, between two polls: what was read is folded. Returns whether there are records in it."""
+        try:
+            return self._offer_to(store)
+        except Exception as error:  # noqa: BLE001 - following goes on, and the metrics tell
+            _log.exception("state folder: no snapshot could be taken")
+            store.failed(f"no snapshot could be taken ({type(error).__name__})")
+            return False
+
+    def _offer_to(self, store: Store) -> bool:
+        began = clock.processor()
+        appended, faults = store.acknowledged()
+        with self._lock:
+            for record in appended:
+                records.written(self._pod, record)
+            self._pod.dropped.update(faults)
+            wall = clock.wall()
+            view, due = self._view(wall), records.due(self._pod)
+            told = summary(self._pod, self.collector.dropped, wall)
+            fold = self._encoder.encode(self._pod)
+        body = {"summary": told, "fold": fold, "position": position(self._follower, self._shift_ns)}
+        store.offer(Snapshot(view, body, due), clock.processor() - began)
+        return bool(due)
+
+    def _last_word(self, store: Store) -> None:
+        """Persists what is known at the end; twice where records were due, so that the ledger says that they are written."""
+        more = store.settle() and store.lost is None
+        while more and not store.superseded:
+            more = self._remember(store) and store.settle() and store.trouble is None
+        store.settle()
 
 
 def _portions(observations: Sequence[Observation]) -> Iterator[list[Observation]]:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import operator
 from collections import Counter, OrderedDict
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from headway.journal import JournalReader
+from headway.journal import JournalReader, Place
 from headway.ring import RingFormatError, RingReader
 from headway_exporter.observations import EventSeen, Run, StepSeen
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from headway.events import Event
@@ -51,12 +51,17 @@ class Source(Protocol):
 class JournalSource:
     """The events of a slot, or of the launcher (`slot` None)."""
 
-    def __init__(self, path: Path, slot: int | None) -> None:
+    def __init__(self, path: Path, slot: int | None, saved: Mapping[str, Any] | None = None) -> None:
+        """`saved`: what another one of this journal had read."""
         self._slot = slot
         self.clock_went_back = 0
         self._reader = JournalReader(path)
         self._dropped: Counter[str] = Counter()
         self._last_mono: OrderedDict[int, float] = OrderedDict()
+        if saved is not None:
+            place = None if saved["place"] is None else Place(*saved["place"])
+            self._reader.resume(place, dict(saved["next_numbers"]))
+            self._last_mono.update(saved["last_mono"])
 
     def read(self, now: float) -> list[EventSeen]:
         """See `Source`."""
@@ -75,6 +80,15 @@ class JournalSource:
     def at_end(self) -> bool:
         """See `Source`: only another look tells."""
         return False
+
+    def saved(self) -> dict[str, Any]:
+        """How far it was read, as JSON."""
+        place = self._reader.place
+        return {
+            "place": None if place is None else [place.identity, place.offset, place.skipping],
+            "next_numbers": list(self._reader.next_numbers.items()),
+            "last_mono": list(self._last_mono.items()),
+        }
 
     def counts(self) -> Counter[str]:
         """See `Source`."""

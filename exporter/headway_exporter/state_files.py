@@ -33,6 +33,7 @@ INCIDENTS: Final = "incidents"
 VERDICT: Final = "verdict.json"
 MOST_LEDGER_BYTES: Final = 64 << 20
 MOST_RECORD_BYTES: Final = 1 << 20
+_MOST_HEADER_BYTES: Final = 1 << 16
 
 Fault = Literal["corrupt", "foreign", "newer"]
 
@@ -142,14 +143,7 @@ def read_ledger(path: Path, run: str | None = None, pod_index: str | None = None
         StateFileError: it is damaged, of another pod, or of a newer version.
     """
     first, newline, rest = _read(path, MOST_LEDGER_BYTES).partition(b"\n")
-    header = _object(first)
-    if not newline or header is None or header.get("headway") != "ledger":
-        raise StateFileError("corrupt", f"{path} is no ledger of Headway, or only a part of one")
-    version = header.get("version")
-    if isinstance(version, int) and version > VERSION:
-        raise StateFileError(
-            "newer", f"{path} was written by a newer Headway (version {version} of the format; this knows {VERSION})"
-        )
+    header = _header(first + newline, path)
     body = rest[: header["bytes"]] if isinstance(header.get("bytes"), int) else b""
     content = _object(body) if zlib.crc32(body) == header.get("crc32") else None
     if content is None:
@@ -165,6 +159,21 @@ def read_ledger(path: Path, run: str | None = None, pod_index: str | None = None
         written_wall=float(wall) if isinstance(wall, (int, float)) else 0.0,
         body=content,
     )
+
+
+def session_of(path: Path) -> str | None:
+    """Which sidecar process wrote the ledger, None when there is none: what a writer looks at before it writes again.
+
+    Raises:
+        OSError: it cannot be read.
+        StateFileError: it is no ledger, or one of a newer version.
+    """
+    try:
+        fd = open_regular(path)
+    except FileNotFoundError:
+        return None
+    with os.fdopen(fd, "rb") as file:
+        return str(_header(file.readline(_MOST_HEADER_BYTES), path).get("session"))
 
 
 def append_record(path: Path, record: dict[str, Any]) -> None:
@@ -207,6 +216,18 @@ def read_records(path: Path) -> Iterator[dict[str, Any] | StateFileError]:
                 line = b"" if not more.endswith(b"\n") else b"\n"  # too long: let it pass
             if line.strip():
                 yield _record(line, f"{path}, line {number}")
+
+
+def _header(line: bytes, path: Path) -> dict[str, Any]:
+    header = _object(line) if line.endswith(b"\n") else None
+    if header is None or header.get("headway") != "ledger":
+        raise StateFileError("corrupt", f"{path} is no ledger of Headway, or only a part of one")
+    version = header.get("version")
+    if isinstance(version, int) and version > VERSION:
+        raise StateFileError(
+            "newer", f"{path} was written by a newer Headway (version {version} of the format; this knows {VERSION})"
+        )
+    return header
 
 
 def _record(line: bytes, place: str) -> dict[str, Any] | StateFileError:

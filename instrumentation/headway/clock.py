@@ -17,3 +17,6 @@ monotonic = time.monotonic
 
 wall = time.time
 """Seconds since 1970, UTC."""
+
+processor = time.thread_time
+"""Processor time that this thread has used, seconds."""

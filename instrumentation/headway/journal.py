@@ -12,7 +12,9 @@ import fcntl
 import itertools
 import os
 import threading
+import zlib
 from collections import Counter, OrderedDict
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from headway import clock
@@ -31,6 +33,21 @@ _LOCK_SECONDS: Final = 0.2
 _LIVES_REMEMBERED: Final = 64
 _LARGEST_GAP: Final = 1_000_000
 _CHUNK: Final = 65_536
+
+
+@dataclass(frozen=True)
+class Place:
+    """How far a journal was read, in a form that outlives the reader.
+
+    The file is known by its first line, which no other one has: its name goes over to its successor, and inode numbers are used again.
+    """
+
+    identity: int
+    """CRC-32 of the first line."""
+    offset: int
+    """Bytes of whole lines that were read."""
+    skipping: bool = False
+    """In the middle of a line that is too long."""
 
 
 def rotated_path(path: Path) -> Path:
@@ -190,6 +207,31 @@ class JournalReader:
             events += self._parsed(data)
         return events
 
+    @property
+    def place(self) -> Place | None:
+        """Where a later reader is to go on; None before there was a whole line."""
+        identity = _identity(self._fd)
+        if identity is not None:
+            return Place(identity, self._offset - len(self._partial), self._skipping)
+        before = _identity(self._previous_fd)  # read to its end
+        return None if before is None else Place(before, os.fstat(self._previous_fd).st_size)
+
+    @property
+    def next_numbers(self) -> dict[int, int]:
+        """By life, the number of the event that comes next."""
+        return dict(self._next_number)
+
+    def resume(self, place: Place | None, next_numbers: Mapping[int, int]) -> None:
+        """Before the first poll: goes on where another reader was, if that file is still there; else begins at the oldest one."""
+        self._next_number.update(next_numbers)
+        for path in (self.path, rotated_path(self.path)) if place is not None else ():
+            fd = _open_if_there(path)
+            if place is not None and _identity(fd) == place.identity:
+                self._fd, self._offset, self._skipping = fd, place.offset, place.skipping
+                return
+            if fd >= 0:
+                os.close(fd)
+
     def close(self) -> None:
         """Closes the file; the next poll would start over."""
         for fd in (self._fd, self._previous_fd):
@@ -297,6 +339,27 @@ def _open_if_there(path: Path) -> int:
         return open_regular(path)
     except OSError:
         return -1
+
+
+def identity(path: Path) -> int | None:
+    """What names the journal in the file for good (see `Place`); None when there is none with a whole line."""
+    fd = _open_if_there(path)
+    try:
+        return _identity(fd)
+    finally:
+        if fd >= 0:
+            os.close(fd)
+
+
+def _identity(fd: int) -> int | None:
+    if fd < 0:
+        return None
+    try:
+        beginning = os.pread(fd, MAX_LINE_BYTES, 0)
+    except OSError:
+        return None
+    first, newline, _ = beginning.partition(b"\n")
+    return zlib.crc32(first) if newline or len(beginning) == MAX_LINE_BYTES else None
 
 
 def _same_file(one: int, other: int) -> bool:

@@ -146,6 +146,7 @@ def live_sidecar(folder: Path) -> Live:
     trainers = Trainers(folder / RUN, RANKS)
     trainers.start()
     command = [sys.executable, "-m", "headway_exporter", "--dir", str(folder), "--run", RUN, "--listen", "127.0.0.1:0"]
+    command += ["--linger-seconds", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None

@@ -81,6 +81,16 @@ class Sidecar:
             time.sleep(0.05)
         return status
 
+    def counters(self) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
+        """What may never step back."""
+        ends = ("_total", "_bucket", "_count", "_sum")
+        return {key: value for key, value in self.samples().items() if key[0].endswith(ends)}
+
+    def kill(self) -> None:
+        """Ends it as the kernel does when memory is short."""
+        self.process.kill()
+        self.process.wait()
+
     def stop(self, number: int = signal.SIGTERM) -> tuple[int, str]:
         """Ends it by a signal; exit code and what it wrote on stderr."""
         self.process.send_signal(number)
@@ -94,7 +104,7 @@ def sidecar(
 ) -> Iterator[Sidecar]:
     """Runs `python -m headway_exporter`, or another program that takes its options, on a free port of the loopback."""
     command = [sys.executable, *program, "--dir", str(directory), "--listen", "127.0.0.1:0", *options]
-    base = {"HEADWAY_RUN": "testrun", "HEADWAY_POD_INDEX": "0"}
+    base = {"HEADWAY_RUN": "testrun", "HEADWAY_POD_INDEX": "0", "HEADWAY_LINGER_SECONDS": "0"}
     process = subprocess.Popen(
         command, env=os.environ | base | environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -10,7 +11,9 @@ from hypothesis import strategies as st
 from pod_story import WALL, Story
 from test_incident_properties import SEQUENCES, TALE, counters, tell
 
+from headway_exporter import records
 from headway_exporter.incident_ids import incident_id
+from headway_exporter.memory import encoder, recall
 from headway_exporter.observations import VerdictSeen
 from headway_exporter.origins import Claim, OriginVerdict, resolve
 from headway_exporter.pod import Pod
@@ -186,6 +189,56 @@ def test_a_failure_before_the_next_incarnation_has_a_name_of_its_own() -> None:
     assert [claim.incident for claim in other.pod.claims()] == names
 
 
+def again(one: Telling) -> None:
+    """The sidecar is started anew, with the memory of the one before."""
+    saved = json.loads(json.dumps(encoder().encode(one.pod)))
+    one.pod = Pod("story", one.pod.pod_index, shared_verdicts=True)
+    recall(one.pod, saved)
+
+
+@pytest.mark.parametrize("moment", ["failed", "recovered", "decided", "decided early"])
+def test_a_restart_of_the_sidecar_counts_nothing_twice_and_loses_nothing(moment: str) -> None:
+    """What waits for a verdict is part of the memory, whenever it is saved."""
+    pods = three()
+    if moment == "decided early":
+        settle(pods)
+    if moment in ("failed", "decided early"):
+        for one in pods:
+            again(one)
+    for one in pods:
+        one.recover()
+    if moment == "recovered":
+        for one in pods:
+            again(one)
+    if moment != "decided early":
+        settle(pods)
+    if moment == "decided":
+        for one in pods:
+            again(one)
+    assert [one.counted() for one in pods] == [NOTHING, KILLED, NOTHING]
+    assert all(status(one.pod, {})["incidents"][-1]["decided_by"] == "verdict" for one in pods)
+
+
+def test_a_late_verdict_revises_the_record() -> None:
+    """The record is written at the incident's closure and again when the pods agree; all pods' records have one id and one origin."""
+    pods = three()
+    found = []
+    for one in pods:
+        one.recover()
+        [first] = records.due(one.pod)
+        assert first["decided_by"] == "alone"
+        records.written(one.pod, first)
+    settle(pods)
+    for one in pods:
+        [revised] = records.due(one.pod)
+        found.append(revised)
+        assert (revised["decided_by"], revised["revision"], revised["ambiguous"]) == ("verdict", 1, False)
+        assert revised["origin"] == {"rank": 3, "pod_index": "1", "node": "n1", "gpu_uuid": None}
+        records.written(one.pod, revised)
+        assert records.due(one.pod) == []
+    assert {one["id"] for one in found} == {incident_id("story", "first", "any", 0.0)}
+
+
 def test_a_known_bad_node_is_named_by_every_pod() -> None:
     """A verdict says on which node an incident began, also to the pods that only heard of it."""
     one = Telling(0)
@@ -249,6 +302,10 @@ def test_counts_are_the_same_however_late_the_verdicts_come(sequence: TALE, data
         mono += pause
         tell(alone, seen, mono)
         tell(asking, seen, mono)
+        if data.draw(st.integers(0, 9)) == 0:
+            saved = json.loads(json.dumps(encoder().encode(asking)))
+            asking = Pod("run", "0", shared_verdicts=True)
+            recall(asking, saved)
         waiting = [claim.incident for claim in asking.claims()]
         for name in waiting if data.draw(st.booleans()) else ():
             asking.fold([VerdictSeen(name, None, mono)])

@@ -1,7 +1,7 @@
 """A trainer process for the tests: the real recorder, told what to do by its arguments.
 
 Each argument is one act, in order: `enter=ID`, `load=STEP`, `steps=FIRST-LAST`, `fault`, `echo`, `commit=STEP`, `finish`, `exit=CODE`,
-`wait` (until it is killed), `ready` (writes a line, for whoever started it), `meet` (does that and waits for a line).
+`pause=SECONDS`, `wait` (until it is killed), `ready` (writes a line, for whoever started it), `meet` (does that and waits for a line).
 """
 
 from __future__ import annotations
@@ -54,6 +54,8 @@ def main(acts: list[str]) -> None:
         elif name == "meet":
             print("ready", flush=True)
             sys.stdin.readline()
+        elif name == "pause":
+            time.sleep(float(value))
         elif name == "wait":
             time.sleep(600)
     recorder.close()

@@ -116,7 +116,7 @@ def sidecar(directory: Path, run: str, log: Path) -> Iterator[Sidecar]:
     """Start `headway exporter` on a free port of the loopback interface."""
     port = free_ports(1)
     command = [sys.executable, "-m", "headway", "exporter", "--dir", str(directory), "--run", run]
-    command += ["--pod-index", "0", "--listen", f"127.0.0.1:{port}"]
+    command += ["--pod-index", "0", "--listen", f"127.0.0.1:{port}", "--linger-seconds", "0"]
     with log.open("wb") as output:
         process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, start_new_session=True)
         try:

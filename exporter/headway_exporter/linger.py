@@ -1,0 +1,51 @@
+"""The last word: who is told to end serves on until the final numbers were scraped, else nobody ever sees them."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from headway import clock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from headway_exporter.server import Answer
+
+YOUNG_SECONDS: Final = 120.0
+"""Whoever scrapes at all has come by in this time."""
+_LOOK_SECONDS: Final = 0.05
+
+
+class Scrapes:
+    """Notices scrapes of a route."""
+
+    def __init__(self) -> None:
+        self._began = clock.monotonic()
+        self._any = False
+        self._final = threading.Event()
+        self._seen = threading.Event()
+
+    def noticed(self, route: Callable[[str], Answer]) -> Callable[[str], Answer]:
+        """The route, with its scrapes noticed once the client has all of the answer."""
+
+        def answer(accept: str) -> Answer:
+            self._any = True
+            sent = self._seen.set if self._final.is_set() else None
+            return replace(route(accept), sent=sent)
+
+        return answer
+
+    def linger(self, seconds: float, told_again: Callable[[], bool]) -> None:
+        """Waits for a scrape that begins from now on, at most so long, and not when told to end again.
+
+        Nobody is waited for who never came: in a pod that lived for minutes without a scrape, there is nobody to see the last word.
+        """
+        self._final.set()
+        if not self._any and clock.monotonic() - self._began > YOUNG_SECONDS:
+            return
+        deadline = clock.monotonic() + seconds
+        while clock.monotonic() < deadline and not self._seen.is_set() and not told_again():
+            time.sleep(_LOOK_SECONDS)

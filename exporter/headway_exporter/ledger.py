@@ -92,7 +92,9 @@ class Ledger:
             elapsed=sum(slot.elapsed(now) for slot in slots),
             pending=sum(slot.pending(now) for slot in slots),
             pending_standby=sum(slot.pending(now) for slot in slots if slot.in_reserve),
-            pending_unavailable=sum(self._pending(state, now) for state in UNAVAILABLE),
+            pending_unavailable=sum(
+                slot.pending(now, state) for slot in slots if not slot.in_reserve for state in UNAVAILABLE
+            ),
             unregained=sum(slot.unregained for slot in slots),
             lost=sum(slot.lost for slot in slots),
         )

@@ -33,6 +33,8 @@ VERSION: Final = 1
 MOST_BYTES: Final = 256 << 10
 MOST_REVISIONS: Final = 100
 """An incident of which more becomes known for ever is not told anew for ever."""
+NEWS_SECONDS: Final = 600.0
+"""Time after the verdict in which something may still become known of an incident that another one has followed."""
 _MOST_WHOLE: Final = 1 << 63
 _MADE_WHEN_WRITTEN: Final = ("revision", "written_wall")
 
@@ -70,10 +72,11 @@ def due(pod: Pod) -> list[dict[str, Any]]:
     """
     found, wall = [], pod.wall_of(pod.now)
     for incident in pod.failures.incidents:
-        if incident.state not in CLOSED or incident.revision >= MOST_REVISIONS:
+        if incident.state not in CLOSED or incident.at_rest or incident.revision >= MOST_REVISIONS:
             continue
         known = _known(incident)
         if known == incident.looked_at:
+            incident.at_rest = _nothing_can_come(pod, incident)
             continue
         made = record(pod, incident, wall)
         if _checksum(made) == incident.written:
@@ -89,6 +92,13 @@ def written(pod: Pod, record: Mapping[str, Any]) -> None:
         if incident.id == record["id"]:
             incident.written = _checksum(record)
             incident.revision = record["revision"] + 1
+
+
+def _nothing_can_come(pod: Pod, incident: Incident) -> bool:
+    """It closed a while ago, others came after it, and whoever trained again has regained its mark: no need to look any more."""
+    if incident is pod.failures.incidents[-1] or pod.now - (incident.closed or pod.now) < NEWS_SECONDS:
+        return False
+    return all(one.regained is not None or one.closed is None for one in incident.recoveries)
 
 
 def _known(incident: Incident) -> str:
@@ -243,7 +253,7 @@ def _all_evidence(incident: Incident, detail: _Detail) -> list[dict[str, Any]]:
 
 
 def _evidence(item: Evidence, one: Try, detail: _Detail) -> dict[str, Any]:
-    rank = next((marker.rank for marker in one.markers if marker.slot == item.slot), item.slot)
+    rank = next((marker.rank for marker in one.markers if marker.slot == item.slot), None)
     return {
         "kind": item.kind,
         "wall": _number(item.wall),

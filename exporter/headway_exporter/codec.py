@@ -6,8 +6,9 @@ are reached by several ways are one object again afterwards.
 
     {"root": 0, "classes": {"Slot": ["number", "rank", …]}, "objects": {"0": ["Pod", …values], "1": ["Slot", 0, 3, …]}}
 
-Scalars and lists are themselves; everything else is an object with one key: `t` tuple, `d` dict, `c` Counter, `o` OrderedDict,
-`D` defaultdict, `q` deque, `s` set, `z` frozenset, `e` enum, `f` a float that JSON lacks, `r` another object by its number.
+Scalars and lists are themselves; everything else is an object with one key: `t` tuple, `d` dict (`m`: of texts to scalars),
+`c` Counter, `o` OrderedDict, `D` defaultdict, `q` deque, `s` set, `z` frozenset, `e` enum, `f` a float that JSON lacks, `r` another object by
+its number.
 
 Another version's graph can be read: an attribute that is not known any more is passed over, one that was not saved keeps the value of a new
 instance. So a new attribute needs a default, and none may change its meaning under the same name.
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
 _PLAIN: Final = frozenset({int, str, bool, type(None)})
+_TEXT: Final = frozenset({str})
 _FACTORIES: Final[Mapping[str, Callable[[], Any]]] = {"int": int, "float": float, "list": list, "dict": dict}
 _CONTAINERS: Final = (dict, list, deque, set, frozenset)
 _ITEMS: Final[Mapping[type, str]] = {tuple: "t", set: "s", frozenset: "z"}
@@ -173,6 +175,8 @@ class Encoder:
         return self._container(kind, value)
 
     def _container(self, kind: type, value: Any) -> Any:
+        if kind is dict and _TEXT.issuperset(map(type, value)) and _PLAIN.issuperset(map(type, value.values())):
+            return {"m": value.copy()}
         if kind in _ITEMS:
             return {_ITEMS[kind]: self._values(value)}
         if kind in _PAIRS:
@@ -273,6 +277,8 @@ class _Decoder:
             for kind, name in kinds.items():
                 if name == tag:
                     return kind(values(content))
+        if tag == "m":
+            return dict(content)
         if tag == "q":
             return deque(self._values(content[1]), content[0])
         if tag == "D":

@@ -33,7 +33,6 @@ _log = logging.getLogger("headway.exporter")
 
 POLL_SECONDS: Final = 0.25
 """A death wakes the follower at once; nothing else is in such a hurry, and each look costs processor time."""
-EXCHANGE_SECONDS: Final = 1.0
 HEALTHY_SECONDS: Final = 10.0
 _AT_ONCE: Final = 2_000
 """Observations folded before a waiting scrape gets its turn."""
@@ -79,8 +78,8 @@ class Sidecar:
     def start(self) -> None:
         """Follows in a thread of its own."""
         self._thread.start()
-        if self._exchange is not None:
-            threading.Thread(target=self._settle, args=(self._exchange,), name="headway-exchange", daemon=True).start()
+        if self._store is not None and self._exchange is not None:
+            self._store.every_second(self._settle_with_others)
 
     def stop(self) -> None:
         """Ends following, after a last look, of which the memory is kept."""
@@ -136,18 +135,11 @@ class Sidecar:
 
     # Other pods.
 
-    def _settle(self, exchange: Exchange) -> None:
-        """Settles with other pods where failures began; in a thread of its own, because the folder that they share may hang."""
-        while not self._stopping.wait(EXCHANGE_SECONDS):
-            try:
-                self._exchange_turn(exchange)
-            except Exception:  # noqa: BLE001, PERF203 - whatever the folder holds
-                _log.exception("state folder: where a failure began could not be settled this time; trying again")
-
-    def _exchange_turn(self, exchange: Exchange) -> None:
-        """Tells other pods what is known of failures, and takes what was settled."""
-        if self._store is not None and self._store.superseded:
-            return  # the pod is another sidecar's now
+    def _settle_with_others(self) -> None:
+        """Tells other pods what is known of failures, and takes what was settled; in the store's thread, because the folder may hang."""
+        exchange, store = self._exchange, self._store
+        if exchange is None or store is None or store.superseded or self._stopping.is_set():
+            return  # superseded: the pod is another sidecar's now
         with self._lock:
             claims = self._pod.claims()
         seen = exchange.turn(clock.monotonic(), claims)
@@ -195,8 +187,8 @@ class Sidecar:
         """Persists what is known at the end; twice where records were due, so that the ledger says that they are written."""
         more = store.settle() and store.lost is None
         while more and not store.superseded:
-            more = self._remember(store) and store.settle() and store.trouble is None
-        store.settle()
+            had_records = self._remember(store)
+            more = store.settle() and had_records and store.trouble is None
 
 
 def _portions(observations: Sequence[Observation]) -> Iterator[list[Observation]]:

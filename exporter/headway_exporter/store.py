@@ -37,7 +37,7 @@ from headway_exporter.state_files import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from headway_exporter.collectors import Sample
@@ -46,8 +46,11 @@ _log = logging.getLogger("headway.exporter")
 
 LEAST_SECONDS: Final = 2.0
 """Between two snapshots."""
+MOST_SECONDS: Final = 15.0
+"""Between two snapshots, however much they cost: about what scrapes are apart."""
 PROCESSOR_SHARE: Final = 0.005
-"""Of a core, at most, goes into taking them."""
+"""Of a core goes into taking and writing them."""
+CHORE_SECONDS: Final = 1.0
 HUNG_SECONDS: Final = 30.0
 LAST_SECONDS: Final = 10.0
 """Longest wait at the end for the last word to be written."""
@@ -95,8 +98,16 @@ class Store:
         self._busy_since: float | None = None
         self._appended: list[dict[str, Any]] = []
         self._faults: Counter[str] = Counter()
+        self._chores: list[Callable[[], None]] = []
+        self._write_processor_seconds = 0.0
         self._thread = threading.Thread(target=self._work, name="headway-store", daemon=True)
         self._thread.start()
+
+    def every_second(self, chore: Callable[[], None]) -> None:
+        """Has the thread do something else that may hang with the folder, about once a second; before the first offer."""
+        with self._change:
+            self._chores.append(chore)
+            self._change.notify_all()
 
     # For those who show.
 
@@ -129,7 +140,8 @@ class Store:
 
     def offer(self, snapshot: Snapshot, processor_seconds: float) -> None:
         """Hands over a snapshot that took so long to take."""
-        self._next_at = clock.monotonic() + max(LEAST_SECONDS, processor_seconds / PROCESSOR_SHARE)
+        cost = (processor_seconds + self._write_processor_seconds) / PROCESSOR_SHARE
+        self._next_at = clock.monotonic() + min(max(LEAST_SECONDS, cost), MOST_SECONDS)
         with self._change:
             self._offered = snapshot
             self._change.notify_all()
@@ -168,13 +180,24 @@ class Store:
     def _work(self) -> None:
         while True:
             with self._change:
-                self._change.wait_for(lambda: self._offered is not None)
+                self._change.wait_for(lambda: self._offered is not None, CHORE_SECONDS if self._chores else None)
                 snapshot = self._offered
+            self._busy_since = clock.monotonic()
             if snapshot is not None:
                 self._attempt(snapshot)
+            for chore in self._chores:
+                self._do(chore)
+            self._busy_since = None
+
+    @staticmethod
+    def _do(chore: Callable[[], None]) -> None:
+        try:
+            chore()
+        except Exception:  # noqa: BLE001 - the thread must live on
+            _log.exception("state folder: something that is done every second failed")
 
     def _attempt(self, snapshot: Snapshot) -> None:
-        began = self._busy_since = clock.monotonic()
+        began, processor = clock.monotonic(), clock.processor()
         error: str | None = None
         try:
             self._write(snapshot)
@@ -184,13 +207,14 @@ class Store:
             _log.exception("state folder: a snapshot could not be written")
             error = f"{type(problem).__name__}: {problem}"
         self.write_seconds = clock.monotonic() - began
+        self._write_processor_seconds = clock.processor() - processor
         with self._change:
             if error is None and not self.superseded:
                 self._error = None
                 self.published = snapshot.view
             elif error is not None:
                 self._error = error
-            self._offered = self._busy_since = None
+            self._offered = None
             self._change.notify_all()
 
     def _write(self, snapshot: Snapshot) -> None:

@@ -33,6 +33,7 @@ _LOCK_SECONDS: Final = 0.2
 _LIVES_REMEMBERED: Final = 64
 _LARGEST_GAP: Final = 1_000_000
 _CHUNK: Final = 65_536
+_USUAL_LINE_BYTES: Final = 4_096
 
 
 @dataclass(frozen=True)
@@ -355,7 +356,9 @@ def _identity(fd: int) -> int | None:
     if fd < 0:
         return None
     try:
-        beginning = os.pread(fd, MAX_LINE_BYTES, 0)
+        beginning = os.pread(fd, _USUAL_LINE_BYTES, 0)
+        if b"\n" not in beginning:
+            beginning = os.pread(fd, MAX_LINE_BYTES, 0)
     except OSError:
         return None
     first, newline, _ = beginning.partition(b"\n")

@@ -18,7 +18,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from prometheus_client import Metric
@@ -100,9 +100,9 @@ class Sidecar:
 
 @contextlib.contextmanager
 def sidecar(
-    directory: Path, *options: str, program: tuple[str, ...] = ("-m", "headway_exporter"), **environ: str
+    directory: Path, *options: str, program: Sequence[str] = ("-m", "headway_exporter"), **environ: str
 ) -> Iterator[Sidecar]:
-    """Runs `python -m headway_exporter`, or another program that takes its options, on a free port of the loopback."""
+    """Runs `python -m headway_exporter`, or what else `program` says, on a free port of the loopback."""
     command = [sys.executable, *program, "--dir", str(directory), "--listen", "127.0.0.1:0", *options]
     base = {"HEADWAY_RUN": "testrun", "HEADWAY_POD_INDEX": "0", "HEADWAY_LINGER_SECONDS": "0"}
     process = subprocess.Popen(

@@ -15,10 +15,11 @@ from sidecar_process import sidecar
 from wrong_clock import library, wrong_by
 
 from headway_exporter.incident_ids import incident_id
+from headway_exporter.state_files import read_ledger
 
 if TYPE_CHECKING:
     import subprocess
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from sidecar_process import Sidecar
@@ -181,7 +182,8 @@ def test_a_pod_that_is_gone_for_good_is_the_origin_and_counted_by_the_lowest(tmp
         meet(*first)
         for process in first:
             wait_ready(process)
-        wait_for(tmp_path / "state" / RUN / "2" / "ledger.json")
+        ledger = tmp_path / "state" / RUN / "2" / "ledger.json"
+        wait_for(lambda: read_ledger(ledger).body["summary"]["node"] == "n2")
         lost.sidecar.process.kill()
         first[2].kill()
         meet(*first[:2])
@@ -207,7 +209,7 @@ def test_a_sidecar_that_is_started_anew_counts_what_waited_once(tmp_path: Path) 
     """The verdict's writer dies between the failure and the verdict; it comes back, and the sums are those of one failure."""
     with pods(tmp_path) as found:
         fail(found, 0)
-        wait_for(tmp_path / "state" / RUN / "incidents" / incident_id(RUN, "a", "", 0.0) / "0.json")
+        wait_for((tmp_path / "state" / RUN / "incidents" / incident_id(RUN, "a", "", 0.0) / "0.json").exists)
         found[0].sidecar.process.kill()
         found[0].sidecar.process.wait()
         program = (str(HERE / "quick_sidecar.py"),)
@@ -221,11 +223,15 @@ def test_a_sidecar_that_is_started_anew_counts_what_waited_once(tmp_path: Path) 
             assert [sum(one.counted().values()) for one in found] == [3, 0, 0]
 
 
-def wait_for(path: Path) -> None:
+def wait_for(condition: Callable[[], bool]) -> None:
+    """Until it holds; what is read may not be there yet."""
     deadline = time.monotonic() + 30
-    while not path.exists():
-        assert time.monotonic() < deadline, f"{path} is not there after 30 s"
+    held = False
+    while not held:
+        assert time.monotonic() < deadline, f"{condition} does not hold after 30 s"
         time.sleep(0.05)
+        with contextlib.suppress(FileNotFoundError):
+            held = condition()
 
 
 def test_without_pods_to_ask_nothing_is_asked(tmp_path: Path) -> None:

@@ -33,6 +33,14 @@ def until_success(exporter: Sidecar, wanted: float) -> None:
         time.sleep(0.1)
 
 
+def until_step(exporter: Sidecar, wanted: int) -> None:
+    """Waits for a gauge, which goes live when the folder fails."""
+    deadline = time.monotonic() + 20
+    while exporter.value("headway_step") != wanted:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
 def adds_up(exporter: Sidecar) -> bool:
     samples = exporter.samples()
     booked = sum(value for (name, _), value in samples.items() if name == "headway_rank_seconds_total")
@@ -54,10 +62,7 @@ def test_a_full_disk_stops_the_counters_and_nothing_else(tmp_path: Path) -> None
         process.stdin.write("\n")
         process.stdin.flush()
         wait_ready(process)
-        deadline = time.monotonic() + 20
-        while exporter.value("headway_step") != 9:
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
+        until_step(exporter, 9)
         assert exporter.status()["step"] == 5
         assert adds_up(exporter)
         now = exporter.counters(), exporter.value("headway_source_last_update_timestamp_seconds", source="state")
@@ -99,6 +104,55 @@ def test_a_small_file_system_that_is_full(tmp_path: Path) -> None:
             assert exporter.value("headway_steps_total", kind="productive") == 5
     finally:
         subprocess.run(["umount", str(state)], check=True)
+
+
+HANGING_FSYNC = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <unistd.h>
+int fsync(int fd) {
+    while (access(getenv("HANG_WHILE"), F_OK) == 0) usleep(20000);
+    return ((int (*)(int)) dlsym(RTLD_NEXT, "fsync"))(fd);
+}
+"""
+IMPATIENT = "import headway_exporter.store as s; s.HUNG_SECONDS = s.LAST_SECONDS = 1; from headway_exporter.cli import main; exit(main())"
+
+
+def test_a_folder_that_hangs_holds_up_nobody(tmp_path: Path) -> None:
+    """A network file system without its server: neither the fold nor a scrape nor the end waits for it."""
+    compiler = shutil.which("cc")
+    if compiler is None:
+        pytest.skip("a library that makes fsync hang needs a C compiler (cc)")
+    (tmp_path / "hang.c").write_text(HANGING_FSYNC)
+    library, hang = tmp_path / "hang.so", tmp_path / "hang"
+    subprocess.run([compiler, "-shared", "-fPIC", "-o", str(library), str(tmp_path / "hang.c"), "-ldl"], check=True)
+    options = ("--state-dir", str(tmp_path / "state"))
+    environ = {"LD_PRELOAD": str(library), "HANG_WHILE": str(hang)}
+    process = trainer(
+        tmp_path / "pod", 0, "enter=a", "load=0", "steps=1-5", "meet", "steps=6-9", "ready", "wait", ranks=1
+    )
+    with sidecar(tmp_path / "pod", *options, program=("-c", IMPATIENT), **environ) as exporter:
+        wait_ready(process)
+        exporter.until(lambda status: status["step"] == 5, "the first steps")
+        hang.touch()
+        until_success(exporter, 0)
+        stood = exporter.counters()
+        assert process.stdin is not None
+        process.stdin.write("\n")
+        process.stdin.flush()
+        wait_ready(process)
+        until_step(exporter, 9)
+        assert exporter.counters() == stood
+        hang.unlink()
+        exporter.until(lambda status: status["step"] == 9, "the server is back")
+        until_success(exporter, 1)
+        hang.touch()
+        process.kill()
+        process.communicate()
+        code, errors = exporter.stop()
+    assert code == 0
+    assert errors.splitlines()[0].endswith(f"{RUN}/0 does not answer; the counters stand still until it does")
 
 
 def test_a_folder_that_cannot_be_read_is_done_without(tmp_path: Path) -> None:

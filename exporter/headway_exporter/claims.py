@@ -58,14 +58,13 @@ def evidence_class(found: Diagnosis, evidence: list[Evidence]) -> EvidenceClass:
     if found.vague:
         echoes = any(item.kind == "echo" for item in evidence)
         return "echo" if echoes else "none"
-    return "echo" if found.evidence and all(_cleared_away(item) for item in found.evidence) else "direct"
+    return "echo" if _cleared_away(found.evidence) else "direct"
 
 
-def _cleared_away(item: Evidence) -> bool:
-    """A process that was ended because of something elsewhere: by its launcher's signal, or by the watchdog of its collectives."""
-    if item.kind not in _ENDS:
-        return False
-    return item.terminated is not None or item.exit_code in _ON_OTHERS_ACCOUNT
+def _cleared_away(evidence: tuple[Evidence, ...]) -> bool:
+    """A process was ended because of something elsewhere: by its launcher's signal, or by the watchdog of its collectives."""
+    ended = any(item.terminated is not None or item.exit_code in _ON_OTHERS_ACCOUNT for item in evidence)
+    return ended and all(item.kind in _ENDS for item in evidence)
 
 
 def _standing(marker: Marker, evidence: list[Evidence], at: float) -> Standing:

@@ -23,6 +23,7 @@ from headway.files import open_regular
 from headway_exporter import exchange_files, state_files
 from headway_exporter.observations import VerdictSeen
 from headway_exporter.origins import SilentPod, resolve
+from headway_exporter.server_time import clock_doubt_seconds
 from headway_exporter.state_files import StateFileError
 from headway_exporter.thresholds import DEFAULT
 
@@ -70,6 +71,7 @@ class Exchange:
         self._since: dict[str, float] = {}
         self._refused: set[tuple[Path, str]] = set()
         self._trouble: str | None = None
+        self._doubt_seconds = 0.0
         self._touched = -limits.pod_silent_seconds
 
     def turn(self, mono: float, claims: Sequence[Claim]) -> list[VerdictSeen]:
@@ -112,6 +114,7 @@ class Exchange:
         if before is None:
             folder.mkdir(parents=True, exist_ok=True)
             state_files.replace(path, self._content(claim, None))  # only now there is a file to ask the time
+            self._doubt_seconds = clock_doubt_seconds(folder)
         pulse = _pulse(path)
         if before != claim:
             state_files.replace(path, self._content(claim, pulse))
@@ -133,7 +136,9 @@ class Exchange:
 
     def _content(self, claim: Claim, pulse: _Pulse | None) -> bytes:
         offset, uncertainty = (
-            (0.0, _UNKNOWN_OFFSET_SECONDS) if pulse is None else (pulse.offset_seconds, pulse.uncertainty_seconds)
+            (0.0, _UNKNOWN_OFFSET_SECONDS)
+            if pulse is None
+            else (pulse.offset_seconds, pulse.uncertainty_seconds + self._doubt_seconds)
         )
         dated = replace(claim, offset_seconds=offset, uncertainty_seconds=uncertainty)
         return exchange_files.claim_content(dated, clock.wall())

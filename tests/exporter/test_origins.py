@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, get_args
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headway_exporter.labels import CAUSES
@@ -255,6 +255,7 @@ SILENT = st.lists(
 LIVE = st.sets(st.sampled_from(["0", "1", "2", "10", "host"]))
 
 
+@settings(max_examples=50, deadline=None)
 @given(CLAIMS, LIVE, SILENT, st.randoms())
 def test_the_order_of_the_claims_does_not_matter(
     claims: list[Claim], live: set[str], silent: list[SilentPod], random: Any
@@ -266,6 +267,7 @@ def test_the_order_of_the_claims_does_not_matter(
     assert resolve(claims, live, silent) == resolve(shuffled, live, other)
 
 
+@settings(max_examples=50, deadline=None)
 @given(CLAIMS, LIVE, SILENT, st.data())
 def test_a_clock_that_is_known_to_be_wrong_changes_nothing(
     claims: list[Claim], live: set[str], silent: list[SilentPod], data: st.DataObject
@@ -284,6 +286,7 @@ def test_a_clock_that_is_known_to_be_wrong_changes_nothing(
     assert resolve(claims, live, silent) == resolve(skewed, live, silent)
 
 
+@settings(max_examples=50, deadline=None)
 @given(CLAIMS, LIVE, SILENT)
 def test_exactly_one_pod_counts_it(claims: list[Claim], live: set[str], silent: list[SilentPod]) -> None:
     """One that knows of the failure, and lives if any of those does; the cause is one of the closed list."""

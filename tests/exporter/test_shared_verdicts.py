@@ -219,6 +219,38 @@ def test_a_restart_of_the_sidecar_counts_nothing_twice_and_loses_nothing(moment:
     assert all(status(one.pod, {})["incidents"][-1]["decided_by"] == "verdict" for one in pods)
 
 
+def test_a_pod_that_comes_back_tells_that_it_was_gone() -> None:
+    """A rescheduled pod with its memory claims the failure that the others know, with its own absence as the evidence."""
+    pods = [Telling(number) for number in range(3)]
+    for one in pods[:2]:
+        one.echo(0, one.now + 0.1)
+    lost = pods[2]
+    again(lost)
+    lost.pod.came_back()
+    lost.begin(lost.now + 60, attempt=1)
+    claims = [claim for one in pods for claim in one.pod.claims()]
+    assert len({claim.incident for claim in claims}) == 1
+    assert [claim.evidence for claim in claims] == ["echo", "echo", "silence"]
+    verdict = resolve(claims, {"0", "1", "2"})
+    assert (verdict.cause, verdict.pod_index, verdict.claimed_by) == ("node_lost", "2", "2")
+
+
+@pytest.mark.parametrize("ended_by", ["watchdog", "launcher"])
+def test_a_rank_that_was_cleared_away_is_no_origin(ended_by: str) -> None:
+    """NCCL's watchdog aborts a rank whose peer is gone, and a launcher ends its workers because another pod's failed: both are echoes."""
+    pods = three()
+    cleared = Telling(0)
+    if ended_by == "watchdog":
+        cleared.die(1, cleared.now - 0.5)
+        cleared.event(None, "worker_exited", cleared.now, local_rank=1, exit_code=-6)
+    else:
+        cleared.event(1, "signal", cleared.now - 1, signal=15)
+        cleared.die(1, cleared.now - 0.5)
+        cleared.event(None, "worker_exited", cleared.now, local_rank=1, exit_code=-15)
+    verdict = settle([cleared, *pods[1:]])
+    assert (verdict.rank, verdict.pod_index, verdict.ambiguous) == (3, "1", False)
+
+
 def test_a_late_verdict_revises_the_record() -> None:
     """The record is written at the incident's closure and again when the pods agree; all pods' records have one id and one origin."""
     pods = three()

@@ -7,8 +7,8 @@ are reached by several ways are one object again afterwards.
     {"root": 0, "classes": {"Slot": ["number", "rank", …]}, "objects": {"0": ["Pod", …values], "1": ["Slot", 0, 3, …]}}
 
 Scalars and lists are themselves; everything else is an object with one key: `t` tuple, `d` dict (`m`: of texts to scalars),
-`c` Counter, `o` OrderedDict, `D` defaultdict, `q` deque, `s` set, `z` frozenset, `e` enum, `f` a float that JSON lacks, `r` another object by
-its number.
+`c` Counter, `o` OrderedDict, `D` defaultdict, `q` deque, `s` set, `z` frozenset, `e` enum, `f` a float that JSON lacks,
+`r` another object by its number.
 
 Another version's graph can be read: an attribute that is not known any more is passed over, one that was not saved keeps the value of a new
 instance. So a new attribute needs a default, and none may change its meaning under the same name.

@@ -40,8 +40,8 @@ class Where:
     silence_seconds: float
     thresholds: Thresholds = DEFAULT
 
-    def pod(self, *, shared_verdicts: bool) -> Pod:
-        """A pod of which nothing is known yet."""
+    def new_pod(self, *, shared_verdicts: bool) -> Pod:
+        """One that knows nothing; configuration that is no memory is given to it here."""
         return Pod(self.run, self.pod_index, self.thresholds, shared_verdicts=shared_verdicts)
 
 
@@ -63,7 +63,7 @@ class Beginning:
 def without_memory(where: Where, lost: str | None = None, *, shared_verdicts: bool = False) -> Beginning:
     """Nothing is known."""
     follower = Follower(where.directory, where.run, silence_seconds=where.silence_seconds)
-    return Beginning(where.pod(shared_verdicts=shared_verdicts), follower, lost=lost)
+    return Beginning(where.new_pod(shared_verdicts=shared_verdicts), follower, lost=lost)
 
 
 def begin(where: Where, folder: Path) -> Beginning:
@@ -93,7 +93,7 @@ def position(follower: Follower, shift_ns: int) -> dict[str, Any]:
 
 
 def _recalled(ledger: Ledger, where: Where) -> Beginning:
-    saved, pod = ledger.body["position"], where.pod(shared_verdicts=True)
+    saved, pod = ledger.body["position"], where.new_pod(shared_verdicts=True)
     recall(pod, ledger.body["fold"])
     status(pod, {})  # a memory that cannot be shown is none
     shift_ns, mono = int(saved["shift_ns"]), clock.monotonic()

@@ -14,7 +14,16 @@ from sidecar_process import Sidecar, sidecar
 
 from headway_exporter.memory import encoder, recall
 from headway_exporter.pod import Pod
-from headway_exporter.state_files import LEDGER, Ledger, pod_folder, read_ledger, write_ledger
+from headway_exporter.state_files import (
+    LEDGER,
+    RECORDS,
+    Ledger,
+    StateFileError,
+    pod_folder,
+    read_ledger,
+    read_records,
+    write_ledger,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -182,6 +191,26 @@ def test_a_pod_that_never_comes_back_is_no_failure(journals: Path, state: Path) 
             assert exporter.value("headway_state", state="down") == 1
             assert status["incidents"] == []
             assert exporter.stop()[0] == 0
+
+
+def test_each_revision_of_a_record_is_written_once(journals: Path, state: Path) -> None:
+    """Restarts of the sidecar, orderly ones and kills, tell no incident again; what the ledger's summary says is there for readers."""
+    folder = pod_folder(state, RUN, "0")
+    acts = ("enter=a", "load=0", "steps=1-6", "fault", "enter=b", "load=3", "steps=4-9", "save=9", "commit=9")
+    finish(trainer(journals, 0, *acts, "finish=9", ranks=1))
+    for kill in (False, False, True, False):
+        with sidecar(journals, "--state-dir", str(state)) as exporter:
+            exporter.until(lambda status: status["finished"], "the end")
+            if kill:
+                exporter.kill()
+            else:
+                assert exporter.stop()[0] == 0
+    records = list(read_records(folder / RECORDS))
+    assert not any(isinstance(record, StateFileError) for record in records)
+    told = [(record["id"], record["revision"], record["outcome"]) for record in records if isinstance(record, dict)]
+    assert [(revision, outcome) for _, revision, outcome in told] == [(0, "recovered")]
+    summary = read_ledger(folder / LEDGER, RUN, "0").body["summary"]
+    assert (summary["finished"], summary["open"], summary["steps"]["productive"]) == (True, None, 9)
 
 
 def spoil(path: Path, how: str) -> None:

@@ -159,9 +159,9 @@ class Exchange:
             return
         claims = [claim for pod in claimants if (claim := self._read_claim(folder, pod, own.incident)) is not None]
         live = {pod for pod, age in ages.items() if age < silent_seconds} | {self._pod_index}
-        lost = [self._lost(pod, pulse.server_wall - ages[pod]) for pod in quiet if ages[pod] >= silent_seconds]
+        silent = [self._lost(pod, pulse.server_wall - ages[pod]) for pod in quiet if ages[pod] >= silent_seconds]
         if claims:
-            verdict = resolve(claims, live, lost)
+            verdict = resolve(claims, live, [pod for pod in silent if pod is not None])
             content = exchange_files.verdict_content(verdict, own.incident, self._pod_index, clock.wall())
             state_files.create(folder / state_files.VERDICT, content)
 
@@ -189,14 +189,16 @@ class Exchange:
             self._refuse(path, StateFileError("corrupt", f"{path}: {error.strerror or error}"))
         return None
 
-    def _lost(self, pod_index: str, last_sign: float) -> SilentPod:
-        """What its last ledger tells of a pod that is silent."""
+    def _lost(self, pod_index: str, last_sign: float) -> SilentPod | None:
+        """What its last ledger tells of a pod that is silent; None: it had completed the run, and its end was none of a node."""
         try:
             body = state_files.read_ledger(self._ledger_of(pod_index), self._run, pod_index).body
         except (OSError, StateFileError):
             body = {}
         summary = body.get("summary")
         summary = summary if isinstance(summary, dict) else {}
+        if summary.get("finished") is True:
+            return None
         node, ranks = summary.get("node"), summary.get("ranks")
         found = [one.get("rank") for one in ranks if isinstance(one, dict)] if isinstance(ranks, list) else []
         return SilentPod(
@@ -291,9 +293,10 @@ def _modified(path: Path) -> float:
 
 
 def _names(folder: Path) -> list[str]:
-    """Names in the folder, a bounded number; none when it is not there."""
+    """Names in the folder, a bounded number; none when it is not there. Ours are ASCII whatever the pods are called."""
     try:
         with os.scandir(folder) as entries:
-            return [entry.name for entry, _ in zip(entries, range(MOST_PODS), strict=False)]
+            names = [entry.name for entry, _ in zip(entries, range(MOST_PODS), strict=False)]
+            return [name for name in names if name.isascii()]
     except FileNotFoundError:
         return []

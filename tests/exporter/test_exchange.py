@@ -172,6 +172,27 @@ def test_a_pod_of_long_ago_is_not_blamed(pods: Pods) -> None:
     assert seen.verdict.cause == "peer_failure"
 
 
+def test_a_pod_that_completed_the_run_is_not_lost(pods: Pods) -> None:
+    """It ended first and in order; what failed afterwards began elsewhere."""
+    pods.lives(2, 60.0, node="n2", finished=True)
+    now = pods.state.stat().st_mtime
+    pods.turn(0, replace(ECHO, began_wall=now - 100))
+    [seen] = pods.turn(0, replace(ECHO, began_wall=now - 100), seconds=AFTER + 1)
+    assert seen.verdict is not None
+    assert seen.verdict.cause == "peer_failure"
+
+
+def test_names_that_are_no_text_are_passed_over(pods: Pods) -> None:
+    """A file system takes any bytes as a name."""
+    pods.turn(0, ECHO)
+    (pods.folder / os.fsdecode(b"\xff.json")).write_text("{}")
+    (pods.state / RUN / os.fsdecode(b"\xfe")).mkdir()
+    (pods.state / RUN / "%00").mkdir()
+    (pods.folder / "%00.json").write_text("{}")
+    [seen] = pods.turn(0, ECHO, seconds=AFTER + 1)
+    assert seen.verdict is not None
+
+
 def test_every_turn_is_a_sign_of_life(pods: Pods) -> None:
     """A sidecar whose ledger takes long to write still shows that it lives."""
     pods.lives(0, 600.0)

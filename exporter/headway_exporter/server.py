@@ -182,7 +182,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         answer = self._answer()
         self._send(answer)
-        if answer.sent is not None:
+        if answer.sent is not None and self.command == "GET":
             answer.sent()
 
     do_HEAD = do_GET  # noqa: N815

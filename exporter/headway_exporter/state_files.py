@@ -288,6 +288,16 @@ def create(path: Path, content: bytes) -> bool:
     return True
 
 
+def remove_unfinished(folder: Path) -> None:
+    """Removes what writers that were killed left in the folder; one that is writing just now fails, and may try again.
+
+    Raises:
+        OSError: the folder cannot be read, or a file not be removed.
+    """
+    for path in folder.glob(".*.tmp"):
+        path.unlink(missing_ok=True)
+
+
 def _write_beside(path: Path, content: bytes) -> Path:
     temporary = path.with_name(f".{path.name}.{os.getpid()}-{os.urandom(4).hex()}.tmp")
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)

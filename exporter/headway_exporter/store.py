@@ -31,6 +31,7 @@ from headway_exporter.state_files import (
     Ledger,
     StateFileError,
     append_record,
+    remove_unfinished,
     session_of,
     set_aside,
     write_ledger,
@@ -98,13 +99,14 @@ class Store:
         self._busy_since: float | None = None
         self._appended: list[dict[str, Any]] = []
         self._faults: Counter[str] = Counter()
+        self._tidied = False
         self._chores: list[Callable[[], None]] = []
         self._write_processor_seconds = 0.0
         self._thread = threading.Thread(target=self._work, name="headway-store", daemon=True)
         self._thread.start()
 
     def every_second(self, chore: Callable[[], None]) -> None:
-        """Has the thread do something else that may hang with the folder, about once a second; before the first offer."""
+        """Has the thread do something else that may hang with the folder, about once a second."""
         with self._change:
             self._chores.append(chore)
             self._change.notify_all()
@@ -180,7 +182,7 @@ class Store:
     def _work(self) -> None:
         while True:
             with self._change:
-                self._change.wait_for(lambda: self._offered is not None, CHORE_SECONDS if self._chores else None)
+                self._change.wait_for(lambda: self._offered is not None, CHORE_SECONDS)
                 snapshot = self._offered
             self._busy_since = clock.monotonic()
             if snapshot is not None:
@@ -228,6 +230,9 @@ class Store:
         if not self._is_ours(path):
             self._error = _SUPERSEDED
             return
+        if not self._tidied:
+            remove_unfinished(self._folder)
+            self._tidied = True
         for record in snapshot.records:
             append_record(self._folder / RECORDS, record)
             with self._change:
@@ -244,13 +249,16 @@ class Store:
             with self._change:
                 self._faults[f"state_{problem.fault}"] += 1
             return True
-        return writer is None or writer <= self._session
+        return writer is None or _order(writer) <= _order(self._session)
 
 
 def new_session(before: str | None = None) -> str:
-    """A name for this process's writing that is greater than those of all before it, even where the clock was put back."""
-    last = before.partition("-")[0] if before is not None else ""
-    number = max(
-        round(clock.wall() * 1e6), int(last) + 1 if last.isascii() and last.isdigit() and len(last) < 30 else 0
-    )
+    """A name for this process's writing that comes after that of the one before it, even where the clock was put back."""
+    number = max(round(clock.wall() * 1e6), 0 if before is None else _order(before)[0] + 1)
     return f"{number:020d}-{os.urandom(4).hex()}"
+
+
+def _order(session: str) -> tuple[int, str]:
+    """Sorts sessions by their start; what is none comes first."""
+    number, _, unique = session.partition("-")
+    return (int(number), unique) if number.isascii() and number.isdigit() and len(number) == 20 else (0, "")

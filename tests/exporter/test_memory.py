@@ -264,4 +264,5 @@ def test_a_ledger_that_cannot_be_used_is_kept_and_counted(journals: Path, state:
     assert code == 0
     assert f"{LEDGER}.{BAD[how]}-0" in errors
     assert path.with_name(f"{LEDGER}.{BAD[how]}-0").read_bytes() == spoilt
+    assert not list(path.parent.glob("*.tmp"))
     assert read_ledger(path, RUN, "0").body["summary"]["step"] == 5

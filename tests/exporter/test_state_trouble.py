@@ -217,6 +217,8 @@ def test_the_last_word_waits_for_a_scrape(tmp_path: Path) -> None:
         ledger = read_ledger(pod_folder(tmp_path / "state", RUN, "0") / LEDGER)
         assert ledger.body["summary"]["finished"]
         assert exporter.get("/healthz")[0] == 200
+        assert exporter.get("/metrics", "HEAD")[0] == 200  # which tells nobody anything
+        time.sleep(0.3)
         assert exporter.process.poll() is None
         assert exporter.value("headway_steps_total", kind="productive") == 5
         assert exporter.process.wait(20) == 0

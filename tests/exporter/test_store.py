@@ -1,0 +1,86 @@
+"""The store by itself: who may write, and what is shown meanwhile."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from headway_exporter.state_files import LEDGER, RECORDS, Ledger, read_ledger, read_records, write_ledger
+from headway_exporter.store import Snapshot, Store, View, new_session
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+FIRST = View([], {"step": 0})
+
+
+def snapshot(step: int, *records: dict[str, object]) -> Snapshot:
+    return Snapshot(View([], {"step": step}, 5.0), {"summary": {"step": step}}, list(records))
+
+
+def test_shown_is_what_is_on_disk(tmp_path: Path) -> None:
+    """Not before it is written, records first; and the folder is made on the way."""
+    store = Store(tmp_path / "run" / "0", "run", "0", new_session(), FIRST)
+    assert store.published is FIRST
+    store.offer(snapshot(1, {"v": 1, "id": "a"}), 0.0)
+    assert store.settle()
+    assert store.published.status == {"step": 1}
+    assert read_ledger(tmp_path / "run" / "0" / LEDGER, "run", "0").body == {"summary": {"step": 1}}
+    assert list(read_records(tmp_path / "run" / "0" / RECORDS)) == [{"v": 1, "id": "a"}]
+    records, faults = store.acknowledged()
+    assert ([one["id"] for one in records], sum(faults.values())) == (["a"], 0)
+    assert store.acknowledged()[0] == []
+
+
+def test_sessions_are_in_the_order_of_their_starts() -> None:
+    """Also where the wall clock was put back between two, or somebody else named his in another way."""
+    first = new_session()
+    future = f"{10**19:020d}-abc"
+    assert new_session(first) > first
+    assert new_session(future) > future
+    assert len(new_session("ff00")) == len(first)
+
+
+def test_a_ledger_in_another_ones_name_is_written_over_and_a_newer_ones_is_not(tmp_path: Path) -> None:
+    """A session that cannot be put in order must not stop us for ever; one that came after us must."""
+    store = Store(tmp_path, "run", "0", new_session(), FIRST)
+    write_ledger(tmp_path / LEDGER, Ledger("run", "0", "ffff", 1.0, {}))
+    store.offer(snapshot(1), 0.0)
+    assert store.settle()
+    assert (store.trouble, store.superseded) == (None, False)
+    write_ledger(tmp_path / LEDGER, Ledger("run", "0", new_session(), 1.0, {"of": "another"}))
+    store.offer(snapshot(2), 0.0)
+    assert store.settle()
+    assert store.superseded
+    assert store.published.status == {"step": 1}
+    assert read_ledger(tmp_path / LEDGER).body == {"of": "another"}
+    assert not store.wants(1e12)
+
+
+def test_a_ledger_that_was_spoilt_meanwhile_is_kept_aside(tmp_path: Path) -> None:
+    """Somebody may want to look at it; the sidecar's own memory is whole."""
+    store = Store(tmp_path, "run", "0", new_session(), FIRST)
+    (tmp_path / LEDGER).write_text("spoilt")
+    store.offer(snapshot(1), 0.0)
+    assert store.settle()
+    assert store.acknowledged()[1] == {"state_corrupt": 1}
+    assert (tmp_path / f"{LEDGER}.corrupt-0").read_text() == "spoilt"
+    assert read_ledger(tmp_path / LEDGER).body == {"summary": {"step": 1}}
+
+
+def test_chores_are_done_and_may_fail(tmp_path: Path) -> None:
+    """One that raises costs neither the next one nor the writing."""
+    store = Store(tmp_path, "run", "0", new_session(), FIRST)
+    done = threading.Semaphore(0)
+
+    def fails() -> None:
+        done.release()
+        raise ValueError("on purpose")
+
+    store.every_second(fails)
+    store.every_second(lambda: done.release())
+    for _ in range(4):
+        assert done.acquire(timeout=20)
+    store.offer(snapshot(1), 0.0)
+    assert store.settle()
+    assert store.published.status == {"step": 1}

@@ -41,6 +41,8 @@ class Diagnosis:
     """What it rests on."""
     alternatives: tuple[str, ...] = ()
     """Other causes that the evidence allows, best first."""
+    signature: str | None = None
+    """What the origin's exception has in common with others of its kind; None: the evidence tells."""
 
     @property
     def vague(self) -> bool:
@@ -52,8 +54,8 @@ class Diagnosis:
         """What a failure that comes again has in common with itself; None unless cause and origin are known, so never for an echo."""
         if self.vague or self.origin is None or self.confidence == "unknown":
             return None
-        signature = next((item.signature for item in self.evidence if item.signature), "")
-        return self.cause, signature, self.origin
+        told = next((item.signature for item in self.evidence if item.signature), "")
+        return self.cause, told if self.signature is None else self.signature, self.origin
 
 
 UNKNOWN: Final = Diagnosis("unknown")

@@ -17,9 +17,12 @@ from headway.environment import Identity, run_name_problem
 from headway_exporter.linger import Scrapes
 from headway_exporter.server import Server, health, json_document, metrics, parse_address
 from headway_exporter.sidecar import Sidecar
+from headway_exporter.thresholds import DEFAULT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from headway_exporter.thresholds import Thresholds
 
 DEFAULT_LISTEN: Final = ":9838"
 DEFAULT_SILENCE_SECONDS: Final = 30.0
@@ -28,25 +31,26 @@ DEFAULT_LINGER_SECONDS: Final = 40.0
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None, thresholds: Thresholds = DEFAULT) -> int:
     """Serves until SIGTERM or SIGINT; returns the exit code: 0, 1 when it cannot listen, 2 for a bad option."""
     options = _parser(os.environ).parse_args(argv)
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
     # Blocked before the first thread exists, so that all threads leave them to `sigwait`, which needs no handler and cannot deadlock.
     signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
     try:
-        return _serve(options)
+        return _serve(options, thresholds)
     finally:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
 
 
-def _serve(options: argparse.Namespace) -> int:
+def _serve(options: argparse.Namespace, thresholds: Thresholds) -> int:
     sidecar = Sidecar(
         options.dir,
         options.run,
         options.pod_index,
         silence_seconds=options.silence_seconds,
         state_dir=options.state_dir,
+        thresholds=thresholds,
     )
     scrapes = Scrapes()
     routes = {
@@ -127,7 +131,7 @@ def _parser(environ: Mapping[str, str]) -> Parser:
         metavar="FOLDER",
         default="" if identity.state_directory is None else str(identity.state_directory),
         help="folder that outlives the pod, where the sidecar keeps its memory: with it no counter steps back when the sidecar or the pod "
-        "is started again (HEADWAY_STATE_DIR, default none)",
+        "is started again; shared by all pods of the run, who settle in it where a failure began (HEADWAY_STATE_DIR, default none)",
     )
     parser.add_argument(
         "--linger-seconds",

@@ -11,7 +11,7 @@ from collections import Counter, defaultdict, deque
 from typing import TYPE_CHECKING, Final
 
 from headway_exporter import verdicts
-from headway_exporter.causes import Diagnosis, diagnose
+from headway_exporter.causes import diagnose
 from headway_exporter.distribution import Distribution
 from headway_exporter.incident_ids import incident_id
 from headway_exporter.incidents import BACK, CLOSED, Happening, Incident, State
@@ -20,11 +20,13 @@ from headway_exporter.recoveries import Recovery, Try, first_known
 from headway_exporter.scene import Scene
 from headway_exporter.schema import RECOVERY_BUCKETS, ROLLBACK_BUCKETS
 from headway_exporter.thresholds import DEFAULT
+from headway_exporter.undecided import Undecided, agreed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from headway.events import Event
+    from headway_exporter.origins import OriginVerdict
     from headway_exporter.runinfo import RunInfo
     from headway_exporter.scene import Evidence, Marker
     from headway_exporter.slots import Slot
@@ -36,7 +38,9 @@ MOST_KEPT: Final = 200
 class Failures:
     """Folds evidence, restarts, loads, commits and steps of one pod."""
 
-    def __init__(self, info: RunInfo, pod_index: str, limits: Thresholds = DEFAULT, run: str = "") -> None:
+    def __init__(
+        self, info: RunInfo, pod_index: str, limits: Thresholds = DEFAULT, *, run: str = "", shared: bool = False
+    ) -> None:
         self.incidents: deque[Incident] = deque(maxlen=MOST_KEPT)
         self.recoveries: deque[Recovery] = deque(maxlen=MOST_KEPT)
         self.restarts: Counter[str] = Counter()
@@ -68,6 +72,7 @@ class Failures:
         self._limits = limits
         self._last_loaded: int | None = None
         self._stop: Evidence | None = None
+        self.undecided = Undecided(run, pod_index, shared=shared)
         self._catching_up: deque[Recovery] = deque(maxlen=MOST_KEPT)
         self._booked_until = -math.inf  # phases: a failure that is dated back must not have its time twice
 
@@ -128,10 +133,16 @@ class Failures:
         restarted = None if recovery is None else recovery.current.restarted
         again = recovery is None or (restarted is not None and evidence.at > restarted)
         if again:
+            name = self.undecided.name(incarnation)
             if self.open is None:
-                self._open_incident(evidence, mark, durable, incarnation, booked)
+                incident = self._open_incident(evidence, mark, durable, booked)
+                incident.id = name or incident_id(self._run, None, self._pod_index, evidence.wall)
+                incident.incarnation = incarnation
             self._begin(evidence, tip, mark, markers)
             self.incidents[-1].happens(Happening.FAILED)
+            self.undecided.add(self.incidents[-1].current, name, self._info.pods_expected or 1)
+            if self.undecided.overdue is not None:
+                self.decide(self.undecided.overdue, None)
         one = self.incidents[-1].current
         if one.add(self.incidents[-1].keep(evidence)):
             self._diagnose(one)
@@ -204,6 +215,18 @@ class Failures:
         while self._catching_up and step >= self._catching_up[0].mark and self._catching_up[0].closed is not None:
             self._regained(self._catching_up.popleft(), end)
 
+    def decide(self, name: str, verdict: OriginVerdict | None) -> None:
+        """All pods agreed on where the failure of that name began; None: they did not in time, so this pod decides alone."""
+        for one in self.undecided.take(name):
+            one.verdict, one.decided_by = verdict, "timeout" if verdict is None else "verdict"
+            one.diagnosis = one.local if verdict is None else agreed(verdict, one.local)
+            if one.over:
+                self._count(one)
+        for recovery in self.recoveries:
+            recovery.diagnosis = first_known([one.diagnosis for one in recovery.tries])
+        for incident in self.undecided.take_decided_incidents():
+            self._count_incident(incident)
+
     def finish(self, at: float) -> None:
         """The run is complete."""
         self._end(Happening.FINISHED, at)
@@ -239,25 +262,17 @@ class Failures:
         self._stop = None
 
     def _open_incident(
-        self,
-        evidence: Evidence,
-        mark: int,
-        durable: int | None,
-        incarnation: str | None,
-        booked: Mapping[str, int] | None,
-    ) -> None:
+        self, evidence: Evidence, mark: int, durable: int | None, booked: Mapping[str, int] | None
+    ) -> Incident:
         incident = Incident.at(evidence, mark, durable, self._limits)
-        # A loop that swallows its exceptions may fail more than once in one incarnation.
-        before = sum(one.incarnation == incarnation for one in self.incidents) if incarnation is not None else 0
-        named = f"{incarnation} again {before}" if before else incarnation
-        incident.id = incident_id(self._run, named, self._pod_index, evidence.wall)
-        incident.incarnation, incident.booked = incarnation, dict(booked or {})
+        incident.booked = dict(booked or {})
         known, before_it = self._info.circumstances, self.incidents[-1].circumstances if self.incidents else None
         incident.circumstances = before_it if before_it == known else known  # one object for many incidents
         self.incidents.append(incident)
         if self.unsettled is not None:  # it will not regain its mark any more: what is lost from now on is another's
             self.unsettled.lost = self.unsettled.more_than_when_opened(incident.booked)
         self.unsettled = incident
+        return incident
 
     def _open_recovery(self, recovery: Recovery, progressed: float) -> None:
         for unfinished in self._catching_up:
@@ -304,10 +319,9 @@ class Failures:
         one = recovery.current
         self._diagnose(one)
         layer = one.layer or "in_process"
-        if self._began_here(one.diagnosis, one.markers):
-            self.causes[layer, one.diagnosis.cause] += 1
-            if one.diagnosis.origin is not None:
-                self.rank_failures[one.diagnosis.origin] += 1
+        one.over = True
+        if one.decided_by is not None:
+            self._count(one)
         self._booked_until = max(self._booked_until, end)
         one.phases = one.timeline.durations(end)
         for phase, seconds in one.phases.items():
@@ -316,7 +330,7 @@ class Failures:
     def _diagnose(self, one: Try) -> None:
         """What is known so far."""
         settings = self._info.settings
-        one.diagnosis = diagnose(
+        one.local = diagnose(
             Scene(
                 tuple(one.evidence),
                 one.markers,
@@ -327,14 +341,26 @@ class Failures:
                 self._limits,
             )
         )
+        one.diagnosis = one.local if one.verdict is None else agreed(one.verdict, one.local)
         recovery = self.recoveries[-1]
         recovery.diagnosis = first_known([each.diagnosis for each in recovery.tries])
 
-    def _began_here(self, diagnosis: Diagnosis, markers: tuple[Marker, ...]) -> bool:
-        """Whether this pod is to count it; what nobody can place is counted on the first pod."""
-        if diagnosis.origin is None:
+    def _count(self, one: Try) -> None:
+        """Counts the try's cause if it began on this pod, or if this pod is to count it for one that is gone."""
+        if not self._counts_here(one):
+            return
+        self.causes[one.layer or "in_process", one.diagnosis.cause] += 1
+        origin = one.diagnosis.origin
+        if origin is not None and origin in {marker.rank for marker in one.markers}:
+            self.rank_failures[origin] += 1
+
+    def _counts_here(self, one: Try) -> bool:
+        """Whether this pod is to count it; without a verdict what nobody can place is counted on the first pod."""
+        if one.verdict is not None:
+            return one.verdict.claimed_by == self._pod_index
+        if one.diagnosis.origin is None:
             return (self._info.pods_expected or 1) <= 1 or self._pod_index == "0"
-        return diagnosis.origin in {marker.rank for marker in markers}
+        return one.diagnosis.origin in {marker.rank for marker in one.markers}
 
     # Verdicts.
 
@@ -350,6 +376,11 @@ class Failures:
         incident.recurred |= verdicts.reasons(incident, self._limits)
         incident.closed, incident.closed_wall = at, at + self.clock_offset
         self.outcomes[incident.state.value, bool(incident.recurred)] += 1
-        diagnosis = incident.diagnosis
-        if self._began_here(diagnosis, incident.recoveries[0].tries[0].markers):
-            self.incident_causes[incident.expected_layer, diagnosis.cause] += 1
+        if incident.decided:
+            self._count_incident(incident)
+        else:
+            self.undecided.incidents.append(incident)
+
+    def _count_incident(self, incident: Incident) -> None:
+        if self._counts_here(incident.telling):
+            self.incident_causes[incident.expected_layer, incident.telling.diagnosis.cause] += 1

@@ -189,7 +189,21 @@ class Incident:
     @property
     def diagnosis(self) -> Diagnosis:
         """Where and why it began."""
-        return first_known([one.diagnosis for recovery in self.recoveries for one in recovery.tries])
+        return first_known([one.diagnosis for one in self._tries])
+
+    @property
+    def telling(self) -> Try:
+        """The try whose diagnosis is the incident's."""
+        return next((one for one in self._tries if not one.diagnosis.vague), self._tries[0])
+
+    @property
+    def decided(self) -> bool:
+        """No verdict of other pods is awaited."""
+        return all(one.decided_by is not None for one in self._tries)
+
+    @property
+    def _tries(self) -> list[Try]:
+        return [one for recovery in self.recoveries for one in recovery.tries]
 
     @property
     def attempts_now(self) -> Attempts:

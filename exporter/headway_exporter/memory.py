@@ -15,6 +15,7 @@ from headway_exporter.failures import Failures
 from headway_exporter.history import History
 from headway_exporter.incidents import Incident, State
 from headway_exporter.ledger import Ledger
+from headway_exporter.origins import OriginVerdict
 from headway_exporter.phases import Timeline
 from headway_exporter.pod import Pod
 from headway_exporter.recoveries import Recovery, Try
@@ -24,6 +25,7 @@ from headway_exporter.scene import Evidence, Marker
 from headway_exporter.slots import Slot
 from headway_exporter.steps import Steps
 from headway_exporter.thresholds import Thresholds
+from headway_exporter.undecided import Undecided
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -40,6 +42,7 @@ CLASSES: Final[tuple[type, ...]] = (
     Incident,
     Ledger,
     Marker,
+    OriginVerdict,
     Pod,
     Recovery,
     ReplayChecks,
@@ -51,6 +54,7 @@ CLASSES: Final[tuple[type, ...]] = (
     Steps,
     Timeline,
     Try,
+    Undecided,
     _Check,
     _Open,
 )

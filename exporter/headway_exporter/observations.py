@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from headway.events import Event
     from headway.ring import StepColumns, StepRecord
+    from headway_exporter.origins import OriginVerdict
 
 NANOSECONDS = 1_000_000_000
 
@@ -151,6 +152,22 @@ class DeathSeen:
         return round(self.mono * 1e6), 2
 
 
+@dataclass(frozen=True, slots=True)
+class VerdictSeen:
+    """The pods settled where a failure began; None: they did not in time, and each decides alone."""
+
+    incident: str
+    """Id under which they exchanged what they knew."""
+    verdict: OriginVerdict | None
+    mono: float
+    """When it was read."""
+
+    @property
+    def key(self) -> Key:
+        """Its place in time."""
+        return round(self.mono * 1e6), 3
+
+
 Key = tuple[int, int]
 """Place in time: microseconds, and at equal times steps before events before deaths.
 
@@ -158,7 +175,7 @@ Journal lines round to microseconds, so a step that came just before a line must
 comes before its death.
 """
 
-Observation = EventSeen | StepSeen | StepsSeen | DeathSeen
+Observation = EventSeen | StepSeen | StepsSeen | DeathSeen | VerdictSeen
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,9 +14,10 @@ from headway.events import Event
 from headway_exporter import bulk, losses, podstate
 from headway_exporter import evidence as signs
 from headway_exporter.checkpoints import Checkpoints
+from headway_exporter.claims import claim
 from headway_exporter.failures import Failures
 from headway_exporter.ledger import Ledger
-from headway_exporter.observations import NANOSECONDS, DeathSeen, EventSeen, StepSeen, StepsSeen
+from headway_exporter.observations import NANOSECONDS, DeathSeen, EventSeen, StepSeen, StepsSeen, VerdictSeen
 from headway_exporter.replay import ReplayChecks
 from headway_exporter.runinfo import RunInfo
 from headway_exporter.slots import TERMINATION_SIGNALS, Slot, mark_gone
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from headway_exporter.observations import Observation
+    from headway_exporter.origins import Claim
     from headway_exporter.scene import Evidence
 
 _log = logging.getLogger("headway.exporter")
@@ -38,13 +40,16 @@ WALL_STEP_SECONDS: Final = 1.0
 class Pod:
     """The state of one pod of one run."""
 
-    def __init__(self, run: str, pod_index: str, thresholds: Thresholds = DEFAULT) -> None:
+    def __init__(
+        self, run: str, pod_index: str, thresholds: Thresholds = DEFAULT, *, shared_verdicts: bool = False
+    ) -> None:
+        """`shared_verdicts`: where a failure of several pods began is settled between them; whoever folds tells by `VerdictSeen`."""
         self.run = run
         self.pod_index = pod_index
         self.info = RunInfo()
         self.slots: dict[int, Slot] = {}
         self.ledger = Ledger()
-        self.failures = Failures(self.info, pod_index, thresholds, run)
+        self.failures = Failures(self.info, pod_index, thresholds, run=run, shared=shared_verdicts)
         self.checkpoints = Checkpoints()
         self.steps = Steps()
         self.replay_checks = ReplayChecks()
@@ -107,6 +112,10 @@ class Pod:
         known = [slot.writer_up for slot in self.slots.values() if slot.writer_up is not None]
         return all(known) if known else None
 
+    def claims(self) -> list[Claim]:
+        """What this pod knows of the failures whose verdict it awaits, oldest first."""
+        return [claim(one, self.pod_index, self.info) for one in self.failures.undecided.tries]
+
     def losses_depend_on(self, slot: Slot) -> tuple[object, ...]:
         """What the losses of a slot's steps depend on besides the weights."""
         return slot.rank, *self.info.losses_depend_on
@@ -140,6 +149,9 @@ class Pod:
     def _take(self, seen: Observation) -> None:
         if isinstance(seen, StepsSeen):
             bulk.fold(self, seen)
+            return
+        if isinstance(seen, VerdictSeen):  # no trace of the trainer
+            self.failures.decide(seen.incident, seen.verdict)
             return
         if isinstance(seen, StepSeen):
             self._step(seen)

@@ -114,6 +114,7 @@ def _known(incident: Incident) -> str:
                 one.loaded,
                 list(one.phases.values()),
                 one.diagnosis.origin,
+                one.decided_by,
                 _answer(one.diagnosis),
             )
             for recovery in incident.recoveries
@@ -136,7 +137,8 @@ def _encoded(made: Mapping[str, Any]) -> bytes:
 
 
 def _record(pod: Pod, incident: Incident, wall: float, detail: _Detail) -> dict[str, Any]:
-    diagnosis, found = incident.diagnosis, incident.circumstances
+    telling, found = incident.telling, incident.circumstances
+    diagnosis = telling.diagnosis
     closed = incident.state in CLOSED
     lost = incident.lost if closed else losses.so_far(pod, incident, pod.now_ns)
     return {
@@ -157,8 +159,8 @@ def _record(pod: Pod, incident: Incident, wall: float, detail: _Detail) -> dict[
         "attempts": incident.attempts_now.count,
         **_answer(diagnosis),
         "origin": _origin(pod, incident, diagnosis),
-        "decided_by": "alone",
-        "ambiguous": False,
+        "decided_by": telling.decided_by or "alone",  # the verdict of all pods may come yet, in a later revision
+        "ambiguous": telling.verdict is not None and telling.verdict.ambiguous,
         "mark_step": _whole(incident.mark),
         "durable_step": _whole(incident.durable),
         "loads": _loads(incident, detail),
@@ -219,8 +221,15 @@ def _answer(diagnosis: Diagnosis) -> dict[str, Any]:
 
 
 def _origin(pod: Pod, incident: Incident, diagnosis: Diagnosis) -> dict[str, Any]:
-    """Where it began; pod, node and GPU are known of the pod's own ranks."""
-    rank = diagnosis.origin
+    """Where it began: as all pods settled it; without that pod, node and GPU are known of the pod's own ranks."""
+    rank, settled = diagnosis.origin, incident.telling.verdict
+    if settled is not None:
+        return {
+            "rank": _whole(rank),
+            "pod_index": settled.pod_index,
+            "node": settled.node or None,
+            "gpu_uuid": settled.gpu_uuid or None,
+        }
     here = next((one for one in _markers(incident) if rank is not None and one.rank == rank), None)
     pods = None if incident.circumstances is None else incident.circumstances.pods_expected
     ours = here is not None or (pods or 1) <= 1
@@ -233,7 +242,7 @@ def _origin(pod: Pod, incident: Incident, diagnosis: Diagnosis) -> dict[str, Any
 
 
 def _markers(incident: Incident) -> tuple[Marker, ...]:
-    return incident.recoveries[0].tries[0].markers if incident.recoveries else ()
+    return incident.telling.markers
 
 
 def _all_evidence(incident: Incident, detail: _Detail) -> list[dict[str, Any]]:

@@ -7,15 +7,19 @@ layer is the outermost that was needed. What a recovery is part of, and whether 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 from headway_exporter.causes import UNKNOWN, Diagnosis
 from headway_exporter.labels import LAYERS
 
 if TYPE_CHECKING:
+    from headway_exporter.origins import OriginVerdict
     from headway_exporter.phases import Timeline
     from headway_exporter.scene import Evidence, Marker
     from headway_exporter.slots import Slot
+
+DecidedBy = Literal["verdict", "alone", "timeout"]
+"""verdict: all pods took the one that the lowest of them wrote; alone: there was nobody to ask; timeout: no verdict came in time."""
 
 MOST_EVIDENCE: Final = 32
 MOST_TRIES: Final = 8
@@ -44,6 +48,16 @@ class Try:
     """Weights had been restored, or steps made, since the failure before: so it says something at which step it failed."""
     stopped: bool = False
     """The launcher was told to end."""
+    local: Diagnosis = UNKNOWN
+    """What this pod alone makes of it."""
+    exchange: str = ""
+    """Id under which the pods tell each other what they know of it; empty: this pod decides alone."""
+    decided_by: DecidedBy | None = "alone"
+    """None: the verdict of all pods is awaited, and nothing is counted before it."""
+    verdict: OriginVerdict | None = None
+    """Of all pods."""
+    over: bool = False
+    """It ended, by a step or by another failure."""
     restarted_wall: float | None = None
     phases: dict[str, float] = field(default_factory=dict)
     """Seconds by recovery phase, once it is over."""

@@ -21,6 +21,7 @@ from headway_exporter.pod import Pod
 from headway_exporter.shift import moved
 from headway_exporter.state_files import LEDGER, Ledger, StateFileError, read_ledger, set_aside
 from headway_exporter.status import status
+from headway_exporter.thresholds import DEFAULT, Thresholds
 
 _log = logging.getLogger("headway.exporter")
 
@@ -37,10 +38,11 @@ class Where:
     run: str
     pod_index: str
     silence_seconds: float
+    thresholds: Thresholds = DEFAULT
 
-    def new_pod(self) -> Pod:
+    def new_pod(self, *, shared_verdicts: bool) -> Pod:
         """One that knows nothing; configuration that is no memory is given to it here."""
-        return Pod(self.run, self.pod_index)
+        return Pod(self.run, self.pod_index, self.thresholds, shared_verdicts=shared_verdicts)
 
 
 @dataclass(frozen=True)
@@ -58,10 +60,10 @@ class Beginning:
     """Why the state folder cannot be used."""
 
 
-def without_memory(where: Where, lost: str | None = None) -> Beginning:
+def without_memory(where: Where, lost: str | None = None, *, shared_verdicts: bool = False) -> Beginning:
     """Nothing is known."""
     follower = Follower(where.directory, where.run, silence_seconds=where.silence_seconds)
-    return Beginning(where.new_pod(), follower, lost=lost)
+    return Beginning(where.new_pod(shared_verdicts=shared_verdicts), follower, lost=lost)
 
 
 def begin(where: Where, folder: Path) -> Beginning:
@@ -79,7 +81,7 @@ def begin(where: Where, folder: Path) -> Beginning:
     if isinstance(found, str):
         _log.warning("state folder: %s; going on without it: nothing outlives this process", found)
         return without_memory(where, lost=found)
-    beginning = without_memory(where)
+    beginning = without_memory(where, shared_verdicts=True)
     if found is not None:
         beginning.pod.dropped[f"state_{found.fault}"] += 1
     return beginning
@@ -91,7 +93,7 @@ def position(follower: Follower, shift_ns: int) -> dict[str, Any]:
 
 
 def _recalled(ledger: Ledger, where: Where) -> Beginning:
-    saved, pod = ledger.body["position"], where.new_pod()
+    saved, pod = ledger.body["position"], where.new_pod(shared_verdicts=True)
     recall(pod, ledger.body["fold"])
     status(pod, {})  # a memory that cannot be shown is none
     shift_ns, mono = int(saved["shift_ns"]), clock.monotonic()

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from headway_exporter.observations import NANOSECONDS, DeathSeen, EventSeen, Run, StepSeen, StepsSeen
+from headway_exporter.observations import NANOSECONDS, EventSeen, Run, StepSeen, StepsSeen
 
 if TYPE_CHECKING:
     from headway.ring import StepColumns
@@ -25,7 +25,7 @@ def moved(seen: Observation, nanoseconds: int) -> Observation:
         return replace(seen, record=seen.record._replace(start_ns=seen.record.start_ns + nanoseconds))
     if isinstance(seen, StepsSeen):
         return StepsSeen(tuple(Run(run.slot, run.life, _columns(run.columns, nanoseconds)) for run in seen.runs))
-    return DeathSeen(seen.slot, seen.life, seen.mono + seconds, seen.by)
+    return replace(seen, mono=seen.mono + seconds)
 
 
 def _columns(columns: StepColumns, nanoseconds: int) -> StepColumns:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from headway import clock
 from headway_exporter import memory, records
 from headway_exporter.collectors import PodCollector
+from headway_exporter.exchange import Exchange, Patience
 from headway_exporter.observations import NANOSECONDS, StepsSeen
 from headway_exporter.resume import Where, begin, position, without_memory
 from headway_exporter.shift import moved
@@ -19,12 +20,14 @@ from headway_exporter.state_files import pod_folder
 from headway_exporter.status import status
 from headway_exporter.store import Snapshot, Store, View, new_session
 from headway_exporter.summary import summary
+from headway_exporter.thresholds import DEFAULT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from headway_exporter.observations import Observation
+    from headway_exporter.thresholds import Thresholds
 
 _log = logging.getLogger("headway.exporter")
 
@@ -39,10 +42,17 @@ class Sidecar:
     """Follows one pod's journals; `start` to `stop`, or `poll` by hand."""
 
     def __init__(
-        self, directory: Path, run: str, pod_index: str, *, silence_seconds: float, state_dir: Path | None = None
+        self,
+        directory: Path,
+        run: str,
+        pod_index: str,
+        *,
+        silence_seconds: float,
+        state_dir: Path | None = None,
+        thresholds: Thresholds = DEFAULT,
     ) -> None:
         """`state_dir`: where its memory is kept, and with it what the sidecar before it knew."""
-        where = Where(directory, run, pod_index, silence_seconds)
+        where = Where(directory, run, pod_index, silence_seconds, thresholds)
         folder = None if state_dir is None else pod_folder(state_dir, run, pod_index)
         beginning = without_memory(where) if folder is None else begin(where, folder)
         self._pod = beginning.pod
@@ -60,10 +70,16 @@ class Sidecar:
             view = self._view(beginning.written_wall)
             self._store = Store(folder, run, pod_index, session, view, lost=beginning.lost)
             self.collector.store = self._store
+        self._patience = Patience(thresholds)
+        self._exchange: Exchange | None = None
+        if state_dir is not None and beginning.lost is None:
+            self._exchange = Exchange(state_dir, run, pod_index, thresholds)
 
     def start(self) -> None:
         """Follows in a thread of its own."""
         self._thread.start()
+        if self._store is not None and self._exchange is not None:
+            self._store.every_second(self._settle_with_others)
 
     def stop(self) -> None:
         """Ends following, after a last look, of which the memory is kept."""
@@ -102,6 +118,7 @@ class Sidecar:
             self._polled = clock.monotonic()
         with self._lock:
             self._pod.advance(mono)
+            self._give_up_waiting()
         self._polled = clock.monotonic()
         if self._store is not None and self._store.wants(self._polled):
             self._remember(self._store)
@@ -115,6 +132,26 @@ class Sidecar:
                 self._stopping.wait(1.0)
             if self._follower.caught_up:
                 self._follower.wake.wait(POLL_SECONDS)
+
+    # Other pods.
+
+    def _settle_with_others(self) -> None:
+        """Tells other pods what is known of failures, and takes what was settled; in the store's thread, because the folder may hang."""
+        exchange, store = self._exchange, self._store
+        if exchange is None or store is None or store.superseded or self._stopping.is_set():
+            return  # superseded: the pod is another sidecar's now
+        with self._lock:
+            claims = self._pod.claims()
+        seen = exchange.turn(clock.monotonic(), claims)
+        with self._lock:
+            self._pod.fold(seen)
+            self._pod.dropped += exchange.dropped
+        exchange.dropped.clear()
+
+    def _give_up_waiting(self) -> None:
+        """Decides alone what the other pods did not settle in time, whatever became of the folder; the caller holds the lock."""
+        waiting = self._pod.failures.undecided.tries
+        self._pod.fold(self._patience.overdue(clock.monotonic(), [one.exchange for one in waiting]))
 
     # Memory.
 

@@ -66,14 +66,46 @@ def pod_folder(state_dir: Path, run: str, pod_index: str) -> Path:
     return state_dir / run / name
 
 
+def incident_folder(state_dir: Path, run: str, incident: str) -> Path:
+    """Where the pods exchange what they know of one failure; `incident` is an id of 16 hex digits."""
+    return state_dir / run / INCIDENTS / incident
+
+
+def claim_name(pod_index: str) -> str:
+    """File name of the pod's claim in an incident's folder; never that of the verdict."""
+    name = f"{quote(pod_index, safe='')}.json"
+    return name if name != VERDICT and not name.startswith(".") else f"%{ord(name[0]):02X}{name[1:]}"
+
+
+def claimant(name: str) -> str | None:
+    """The pod whose claim a file of that name is; None: it is none."""
+    pod_index = unquote(name.removesuffix(".json"))
+    return pod_index if name == claim_name(pod_index) else None
+
+
+def read_bounded(path: Path, limit: int) -> bytes:
+    """A regular file's content.
+
+    Raises:
+        OSError: it cannot be opened or read, or is no regular file.
+        StateFileError: it is larger than `limit` bytes.
+    """
+    return _read(path, limit)
+
+
 def pods_of(run_folder: Path) -> dict[str, Path]:
     """The folders of the run's pods by pod index, numbers in their order and first.
 
     Raises:
         OSError: the run's folder cannot be read.
     """
-    found = {unquote(path.name): path for path in run_folder.iterdir() if path.is_dir() and path.name != INCIDENTS}
+    found = {pod_named(path.name): path for path in run_folder.iterdir() if path.is_dir() and path.name != INCIDENTS}
     return dict(sorted(found.items(), key=lambda item: pod_order(item[0])))
+
+
+def pod_named(folder_name: str) -> str:
+    """The pod whose folder has this name."""
+    return unquote(folder_name)
 
 
 def pod_order(pod_index: str) -> tuple[bool, int, str]:

@@ -89,7 +89,8 @@ def _recovery(recovery: Recovery) -> dict[str, Any]:
 
 
 def _incident(pod: Pod, incident: Incident) -> dict[str, Any]:
-    diagnosis = incident.diagnosis
+    telling = incident.telling
+    diagnosis, verdict = telling.diagnosis, telling.verdict
     return {
         "opened_wall": incident.opened_wall,
         "closed_wall": None if incident.closed is None else pod.wall_of(incident.closed),
@@ -100,6 +101,10 @@ def _incident(pod: Pod, incident: Incident) -> dict[str, Any]:
         "recurring": sorted(pod.failures.recurring(incident)),
         "cause": diagnosis.cause,
         "origin_rank": diagnosis.origin,
+        "origin_pod_index": None if verdict is None else verdict.pod_index,
+        "origin_node": verdict.node or None if verdict is not None else None,
+        "decided_by": telling.decided_by,
+        "ambiguous": verdict is not None and verdict.ambiguous,
         "confidence": diagnosis.confidence,
         "alternatives": list(diagnosis.alternatives),
         "evidence": [item.text for item in diagnosis.evidence],

@@ -58,6 +58,19 @@ class Thresholds:
     hang_silence_seconds: float = 60.0
     """Time without a step after which a death without samples is put down to a hang, when no heartbeat time-out is known."""
 
+    verdict_after_seconds: float = 30.0
+    """Time that the pods have to tell what they know of a failure before the lowest of them settles where it began."""
+
+    verdict_timeout_seconds: float = 120.0
+    """Time after which a pod that saw no verdict decides alone."""
+
+    pod_silent_seconds: float = 30.0
+    """Time without a sign of life after which a pod is taken for lost; its sidecar gives one six times as often."""
+
+    pod_live_seconds: float = 15.0
+    """A pod that gave a sign of life within this time lives, between the two nobody knows yet. Well below `verdict_after_seconds`: a sign
+    from before the failure says nothing."""
+
     def __post_init__(self) -> None:
         for one in fields(self):
             if getattr(self, one.name) <= 0:

@@ -68,17 +68,24 @@ def repeat_offenders(incidents: Iterable[Incident], now: float, info: RunInfo, l
 
 def _entities(incident: Incident, info: RunInfo) -> Iterator[Entity]:
     """The entities that the incident began on; a kind with a single member tells nothing."""
-    diagnosis = incident.diagnosis
-    origin = diagnosis.origin
-    if origin is None or diagnosis.confidence == "unknown" or incident.state == "cancelled":
+    telling = incident.telling
+    diagnosis, verdict = telling.diagnosis, telling.verdict
+    if (
+        diagnosis.confidence == "unknown"
+        or incident.state == "cancelled"
+        or (verdict is not None and verdict.ambiguous)
+    ):
         return
     ranks = MOST_RANKS if info.world_size is None else info.world_size
-    if ranks <= 1 or not 0 <= origin < ranks:
-        return
-    yield Entity("rank", str(origin))
-    markers = incident.recoveries[0].tries[0].markers
-    local = next((marker for marker in markers if marker.rank == origin), None)
-    if local is not None and local.gpu:
-        yield Entity("gpu", local.gpu)
-    if local is not None and incident.node and (info.pods_expected or 1) > 1:
-        yield Entity("node", incident.node)
+    origin = diagnosis.origin
+    placed = origin is not None and ranks > 1 and 0 <= origin < ranks
+    local = next((marker for marker in telling.markers if marker.rank == origin), None) if placed else None
+    gpu, node = ("" if local is None else local.gpu), ("" if local is None else incident.node)
+    if verdict is not None:
+        gpu, node = verdict.gpu_uuid, verdict.node
+    if placed:
+        yield Entity("rank", str(origin))
+    if gpu:
+        yield Entity("gpu", gpu)
+    if node and (info.pods_expected or 1) > 1:
+        yield Entity("node", node)

@@ -23,9 +23,9 @@ RUN = "testrun"
 
 
 def trainer(
-    directory: Path, slot: int, *acts: str, attempt: int = 0, cycle: int = 0, ranks: int = 2
+    directory: Path, slot: int, *acts: str, attempt: int = 0, cycle: int = 0, ranks: int = 2, **more: str
 ) -> subprocess.Popen[str]:
-    """Starts a trainer process (see trainer_process.py)."""
+    """Starts a trainer process (see trainer_process.py); `more` are variables of its environment."""
     environ = {
         "HEADWAY_DIR": str(directory),
         "HEADWAY_RUN": RUN,
@@ -38,7 +38,9 @@ def trainer(
         "TORCHELASTIC_MAX_RESTARTS": "3",
     }
     command = [sys.executable, str(HERE / "trainer_process.py"), *acts]
-    return subprocess.Popen(command, env=os.environ | environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        command, env=os.environ | environ | more, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
 
 
 def finish(*processes: subprocess.Popen[str], kill: bool = False) -> None:

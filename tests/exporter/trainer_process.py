@@ -41,6 +41,10 @@ def main(acts: list[str]) -> None:
             recorder.phase_gap("eval", float(value))
         elif name == "fault":
             recorder.fault_caught(ValueError("boom"))
+        elif name == "echo":
+            recorder.fault_caught(
+                RuntimeError("gloo/transport/tcp/pair.cc:534] Connection closed by peer [127.0.0.1]:1")
+            )
         elif name == "finish":
             recorder.train_finished(int(value))
         elif name == "exit":

@@ -113,4 +113,9 @@ that has not come yet; `writer`: what the trainer could not record
 
 CLOCK_ANOMALIES: Final = ("wall_stepped", "mono_backwards", "negative_duration")
 
-COLLECTORS: Final = ("run", "steps", "ledger", "checkpoints", "restarts", "incidents", "sources")
+SIGNALS: Final = ("traces", "logs")
+"""What incidents are sent as; see telemetry."""
+EXPORT_OUTCOMES: Final = ("ok", "failed", "dropped")
+"""`failed`: the endpoint did not take it; `dropped`: it was never tried."""
+
+COLLECTORS: Final = ("run", "steps", "ledger", "checkpoints", "restarts", "incidents", "sources", "telemetry")

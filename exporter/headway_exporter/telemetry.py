@@ -36,11 +36,12 @@ _log = logging.getLogger("headway.exporter")
 
 MOST_WAITING: Final = 64
 """Incidents that wait to be sent; further ones are dropped."""
+MOST_REMEMBERED: Final = 64
+"""Incidents of which is known what was sent."""
 STOP_SECONDS: Final = 3.0
 """Longest wait at the end for what is still to be sent."""
 PROTOCOL: Final = "http/protobuf"
 _ENDPOINT: Final = "OTEL_EXPORTER_OTLP_ENDPOINT"
-_CONVERT: Final = {"traces": traces.trace, "logs": traces.log}
 _OUTCOMES: Final = {True: "ok", False: "failed", None: "dropped"}
 _KUBERNETES: Final = {
     "POD_NAME": "k8s.pod.name",
@@ -123,6 +124,8 @@ class Telemetry:
         self._stopping = False
         self._senders: dict[str, Sender] = {}
         self._failing: set[str] = set()
+        self._told: dict[str, frozenset[int]] = {}
+        """Ids of the spans that were accepted, by incident, the newest last."""
         self._thread: threading.Thread | None = None
         if plan.signals:
             self._thread = threading.Thread(target=self._work, name="headway-telemetry", daemon=True)
@@ -171,7 +174,7 @@ class Telemetry:
             self._counts[signal, outcome] += 1
 
     def _signals(self, record: Record) -> list[str]:
-        """Spans cannot be changed once they are sent: a later revision is told as a log record only."""
+        """What it must be counted for: a later revision is always a log record, and spans only where there are new ones."""
         return [signal for signal in self._plan.signals if signal == "logs" or not record.get("revision")]
 
     # In the thread.
@@ -184,7 +187,7 @@ class Telemetry:
         with otlp.Quiet() as libraries:
             self._make_senders(otlp)
             while (record := self._next()) is not None:
-                for signal in self._signals(record):
+                for signal in self._plan.signals:
                     libraries.said = ""
                     accepted, reason = self._send(signal, record)
                     self._tell(signal, accepted, reason or libraries.said)
@@ -236,17 +239,39 @@ class Telemetry:
             return self._waiting.popleft() if self._waiting else None
 
     def _send(self, signal: str, record: Record) -> tuple[bool | None, str]:
-        """Whether it was accepted (None: there is nobody to send it), and what went wrong on the way."""
-        sender = self._senders.get(signal)
+        """Whether it was accepted (None: nothing was to be sent, or there is nobody to send it), and what went wrong on the way."""
         accepted, reason = None, ""
-        if sender is not None:
-            try:
-                accepted = sender.send(_CONVERT[signal](record))
-            except Exception as error:  # noqa: BLE001 - whatever it was, the next incident is to be told
-                accepted, reason = False, f"{type(error).__name__}: {error}"
+        try:
+            what = traces.log(record) if signal == "logs" else self._untold(traces.trace(record), record)
+            if what is None:
+                return None, ""
+            if signal in self._senders:
+                accepted = self._senders[signal].send(what)
+        except Exception as error:  # noqa: BLE001 - whatever it was, the next incident is to be told
+            accepted, reason = False, f"{type(error).__name__}: {error}"
+        else:
+            self._remember(what, record, accepted)
         with self._changed:
             self._counts[signal, _OUTCOMES[accepted]] += 1
         return accepted, reason
+
+    def _untold(self, trace: traces.Trace, record: Record) -> traces.Trace | None:
+        """The spans that were not sent before; of an incident that is not remembered only the first revision is told."""
+        told = self._told.get(str(record["id"]))
+        if told is None and record.get("revision"):
+            return None
+        spans = tuple(span for span in trace.spans if span.span_id not in (told or ()))
+        return traces.Trace(trace.trace_id, spans) if spans else None
+
+    def _remember(self, what: traces.Trace | traces.Log, record: Record, accepted: bool | None) -> None:
+        if isinstance(what, traces.Log):
+            return
+        told = self._told.pop(str(record["id"]), frozenset())
+        self._told[str(record["id"])] = told | (
+            frozenset(span.span_id for span in what.spans) if accepted else frozenset()
+        )
+        if len(self._told) > MOST_REMEMBERED:
+            del self._told[next(iter(self._told))]
 
     def _tell(self, signal: str, accepted: bool | None, reason: str) -> None:
         """A line when it begins to fail and one when it works again, not one for each incident."""

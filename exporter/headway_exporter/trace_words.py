@@ -86,7 +86,9 @@ def incident_attributes(record: Record) -> Attributes:
             "headway.world_size": record.get("world_size"),
             "headway.mark_step": record.get("mark_step"),
             "headway.durable_step": record.get("durable_step"),
-            "headway.lost_rank_seconds": sum((record.get("lost_rank_seconds") or {}).values()),
+            "headway.lost_rank_seconds": sum(
+                seconds or 0.0 for seconds in (record.get("lost_rank_seconds") or {}).values()
+            ),
         }
     )
 

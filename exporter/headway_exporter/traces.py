@@ -8,9 +8,10 @@
           respawn, rendezvous, ...         |------------------------|
         catch_up                                                    |----------|
 
-A trace is made once, from the first revision of a record: spans cannot be changed once they are sent. What is learnt later is sent as
-one more log record, which belongs to the same root span. The id of the trace is that of the record, and so the same on every pod; the
-ids of its spans follow from it, from the pod and from their place, so that whoever sends one again sends the same.
+Spans cannot be changed once they are sent. What is learnt later, in a further revision of the record, is one more log record of the same
+root span, and those spans that were not there before (the mark is regained after the verdict, perhaps). The id of the trace is that of the
+record, and so the same on every pod; the ids of its spans follow from it, from the pod and from their place in the record, so that whoever
+sends one again sends the same.
 
 Wall time dates each failure; from there on a try's phases follow each other as long as they lasted. Times are nanoseconds since 1970.
 """
@@ -172,7 +173,7 @@ class _Story:
 
     def __init__(self, record: Record) -> None:
         self._record = record
-        self._recoveries: Sequence[Record] = (record.get("recoveries") or ())[:_MOST]
+        self._recoveries = _dated(record.get("recoveries"))
         self._opened = _ns(record["opened_wall"])
         closed = record.get("closed_wall")
         self._closed = None if closed is None else _ns(closed)
@@ -209,7 +210,7 @@ class _Story:
     def _recovery(self, parent: int, number: int, recovery: Record) -> list[Span]:
         own_id = _span_id(self._record, f"recovery {number}")
         until = self._end_of(number, recovery)
-        tries: Sequence[Record] = (recovery.get("tries") or ())[:_MOST]
+        tries = _tries(recovery)
         below = [
             span
             for place, one in enumerate(tries)
@@ -268,11 +269,11 @@ class _Story:
             start += nanoseconds
 
     def _is_last(self, place: tuple[int, int]) -> bool:
-        return place[1] == len(self._recoveries[place[0]]["tries"]) - 1
+        return place[1] == len(_tries(self._recoveries[place[0]])) - 1
 
     def _catch_up(self, parent: int, number: int, recovery: Record, came_back: int) -> list[Span]:
         """From the first step on: what the last try's phases say, or else until the mark was regained."""
-        tries = recovery.get("tries") or ()
+        tries = _tries(recovery)
         lasted = _lasted((tries[-1].get("phases") or {}).get("catch_up")) if tries else 0
         regained = recovery.get("high_water_wall")
         end = came_back + lasted if lasted or regained is None else max(came_back, _ns(regained))
@@ -280,6 +281,15 @@ class _Story:
             return []
         layer = clean({"headway.layer": recovery.get("layer")})
         return [Span("catch_up", _span_id(self._record, f"recovery {number} catch_up"), parent, came_back, end, layer)]
+
+
+def _dated(items: Sequence[Record] | None, wall: str = "opened_wall") -> list[Record]:
+    """Those that say when they were; a journal's time that made no sense is null."""
+    return [one for one in (items or ())[:_MOST] if one.get(wall) is not None]
+
+
+def _tries(recovery: Record) -> list[Record]:
+    return _dated(recovery.get("tries"))
 
 
 def _begin(one: Record) -> int:
@@ -292,10 +302,10 @@ def _signs_by_try(evidence: Sequence[Record], recoveries: Sequence[Record]) -> d
     begun = [
         (one["opened_wall"], (number, place))
         for number, recovery in enumerate(recoveries)
-        for place, one in enumerate((recovery.get("tries") or ())[:_MOST])
+        for place, one in enumerate(_tries(recovery))
     ]
     found: dict[tuple[int, int], list[Record]] = {}
-    for sign in evidence[:_MOST]:
+    for sign in _dated(evidence, "wall"):
         before = [place for wall, place in begun if wall <= sign["wall"]]
         first = (
             begun[0][1] if begun else _NOWHERE

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 T = 1_700_000_000.0
 """When it opened, seconds since 1970."""
@@ -118,7 +121,7 @@ def recovery(**changes: Any) -> dict[str, Any]:
     } | changes
 
 
-def one_try(opened: float, layer: str, phases: dict[str, float], **changes: Any) -> dict[str, Any]:
+def one_try(opened: float, layer: str, phases: Mapping[str, float | None], **changes: Any) -> dict[str, Any]:
     """One try."""
     return {
         "opened_wall": opened,

@@ -11,7 +11,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from incident_record import T, record, sign
+from incident_record import T, one_try, record, recovery, sign
 from otlp_receiver import Receiver, plain, receiver
 
 from headway_exporter.telemetry import Plan, Telemetry, resource
@@ -80,14 +80,49 @@ def test_the_log_record_belongs_to_the_root_span(monkeypatch: pytest.MonkeyPatch
     assert plain(line.attributes)["headway.incident.id"] == "9f86d081884c7d65"
 
 
-def test_a_later_revision_is_a_log_record_only(monkeypatch: pytest.MonkeyPatch, collector: Receiver) -> None:
-    """Spans cannot be changed once they are sent: sent again they would be there twice."""
+def test_a_later_revision_adds_what_is_new(monkeypatch: pytest.MonkeyPatch, collector: Receiver) -> None:
+    """Spans cannot be changed once they are sent, and sent again they would be there twice; those that come later belong to them."""
+    early = recovery(high_water_wall=None, tries=[one_try(T, "launcher", {"detect": 1.0, "teardown": 14.0})])
     sent = telemetry(monkeypatch, **{ENDPOINT: collector.url})
-    for revision in (0, 1, 2):
-        sent.export(record(revision=revision))
-    sent.stop(30)
-    assert sent.counts == {("traces", "ok"): 1, ("logs", "ok"): 3}
+    sent.export(record(recoveries=[early]))
+    sent.export(record(recoveries=[early], revision=1, cause="host_oom"))
+    sent.export(record(recoveries=[early | {"high_water_wall": T + 20.0}], revision=2))
+    quiet(sent)
+    assert [span.name for span in collector.spans] == [
+        "incident: app_exception",
+        "recovery",
+        "try",
+        "detect",
+        "teardown",
+        "catch_up",
+    ]
+    assert collector.spans[-1].parent_span_id == collector.spans[1].span_id
+    assert len({span.span_id for span in collector.spans}) == 6
     assert {line.span_id for line in collector.logs} == {collector.spans[0].span_id}
+    assert sent.counts == {("traces", "ok"): 2, ("logs", "ok"): 3}
+
+
+def test_a_later_revision_alone_is_a_log_record(monkeypatch: pytest.MonkeyPatch, collector: Receiver) -> None:
+    """A sidecar that was started anew does not know which spans the one before it has sent."""
+    sent = telemetry(monkeypatch, **{ENDPOINT: collector.url})
+    sent.export(record(revision=1))
+    quiet(sent)
+    assert sent.counts == {("logs", "ok"): 1}
+
+
+def test_a_later_revision_makes_up_for_a_refusal(monkeypatch: pytest.MonkeyPatch, collector: Receiver) -> None:
+    """What the endpoint did not take the first time is sent with the next word on the incident."""
+    collector.status = 500
+    sent = telemetry(monkeypatch, **{ENDPOINT: collector.url}, OTEL_LOGS_EXPORTER="none")
+    sent.export(record())
+    while sent.counts["traces", "failed"] == 0:
+        time.sleep(0.01)
+    collector.status = 200
+    sent.export(record(revision=1))
+    quiet(sent)
+    assert sent.counts == {("traces", "failed"): 1, ("traces", "ok"): 1}
+    assert collector.spans[-1].span_id != collector.spans[0].span_id
+    assert len(collector.spans) == 2 * len(trace(record()).spans)
 
 
 def test_who_tells(monkeypatch: pytest.MonkeyPatch, collector: Receiver) -> None:

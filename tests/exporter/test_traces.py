@@ -188,6 +188,23 @@ def test_what_no_wire_format_holds_is_left_out() -> None:
     assert not {"headway.mark_step", "headway.lost_rank_seconds"} & set(attributes)
 
 
+def test_times_that_are_not_known_are_left_out() -> None:
+    """A journal with a time of no sense gives a record with null for it."""
+    nowhere = [
+        recovery(opened_wall=None),
+        recovery(tries=[one_try(T, "launcher", {"detect": None}) | {"opened_wall": None}]),
+    ]
+    told = trace(
+        record(
+            recoveries=nowhere,
+            evidence=[sign("exit", T, "rank 1") | {"wall": None}],
+            closed_wall=None,
+            lost_rank_seconds={"detect": None},
+        )
+    )
+    assert [span.name for span in told.spans] == ["incident: app_exception", "recovery", "catch_up"]
+
+
 AMOUNT = st.floats(0, 1e5)
 
 

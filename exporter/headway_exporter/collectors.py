@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
+from prometheus_client.samples import Exemplar
 
 from headway import clock
 from headway._version import __version__
@@ -249,6 +250,18 @@ def families(samples: Iterable[Sample], common: tuple[str, ...]) -> Iterator[Fam
             yield _family(name, common, grouped[name])
 
 
+def _buckets(distribution: Distribution) -> list[tuple[str, float] | tuple[str, float, Exemplar]]:
+    """Bounds and counts, with exemplars, which only OpenMetrics shows."""
+    found = {
+        number: Exemplar({"trace_id": trace_id}, value, wall)
+        for number, (trace_id, value, wall) in distribution.exemplars.items()
+    }
+    return [
+        (bound, count, found[number]) if number in found else (bound, count)
+        for number, (bound, count) in enumerate(distribution.cumulative())
+    ]
+
+
 def _family(name: str, common: tuple[str, ...], samples: list[tuple[tuple[str, ...], float | Distribution]]) -> Family:
     metric = METRICS[name]
     labels = (*COMMON_LABELS, *metric.labels)
@@ -256,7 +269,7 @@ def _family(name: str, common: tuple[str, ...], samples: list[tuple[tuple[str, .
         histogram = HistogramMetricFamily(name, metric.help, labels=labels)
         for own, value in samples:
             if not isinstance(value, (int, float)):
-                histogram.add_metric([*common, *own], value.cumulative(), value.total)
+                histogram.add_metric([*common, *own], _buckets(value), value.total)
         return histogram
     family = (CounterMetricFamily if metric.type == "counter" else GaugeMetricFamily)(name, metric.help, labels=labels)
     for own, value in samples:

@@ -22,6 +22,11 @@ class Distribution:
         self.exemplars: dict[int, tuple[str, float, float]] = {}
         """By bucket, the newest one: id of the trace, value, seconds since 1970."""
 
+    @property
+    def counts(self) -> list[int]:
+        """Observations in each bucket, the last one those above all bounds."""
+        return list(self._counts)
+
     def observe(self, value: float) -> None:
         """Adds one value."""
         self._counts[bisect_left(self.bounds, value)] += 1

@@ -16,6 +16,7 @@ from headway.command_line import Parser
 from headway.environment import Identity, run_name_problem
 from headway_exporter.server import Server, health, json_document, metrics, parse_address
 from headway_exporter.sidecar import Sidecar
+from headway_exporter.telemetry import Telemetry
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -38,7 +39,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _serve(options: argparse.Namespace) -> int:
-    sidecar = Sidecar(options.dir, options.run, options.pod_index, silence_seconds=options.silence_seconds)
+    telemetry = Telemetry.from_env(options.run, options.pod_index, os.environ)
+    sidecar = Sidecar(
+        options.dir, options.run, options.pod_index, silence_seconds=options.silence_seconds, telemetry=telemetry
+    )
     routes = {
         "/metrics": metrics(sidecar.collector),
         "/healthz": health(lambda: sidecar.healthy),
@@ -71,7 +75,8 @@ def _parser(environ: Mapping[str, str]) -> Parser:
         "headway exporter",
         description="Follows the journals that a pod's trainer processes write and serves them as Prometheus metrics on /metrics, "
         "with /healthz and /status.json beside it. It may start before or after the trainer and outlives its deaths.",
-        epilog="Each option can also be given as the environment variable named with it; the option wins.",
+        epilog="Each option can also be given as the environment variable named with it; the option wins. Incidents are sent to an "
+        "OpenTelemetry collector when OTEL_EXPORTER_OTLP_ENDPOINT names one (OTLP over HTTP).",
     )
     parser.add_argument(
         "--dir",

@@ -200,7 +200,7 @@ def sources(pod: Pod, dropped: Counter[str], clock_went_back: int) -> Iterator[S
 class PodCollector(Collector):
     """All metrics of the pod, for a prometheus_client registry. `lock` guards the pod against the fold."""
 
-    def __init__(self, pod: Pod, follower: Follower, lock: threading.Lock, exports: Telemetry | None = None) -> None:
+    def __init__(self, pod: Pod, follower: Follower, lock: threading.Lock, exports: Telemetry) -> None:
         self._pod = pod
         self._follower = follower
         self._lock = lock
@@ -212,7 +212,7 @@ class PodCollector(Collector):
             "restarts": lambda: restarts(pod),
             "incidents": lambda: incidents(pod),
             "sources": lambda: sources(pod, self.dropped, follower.clock_went_back),
-            "telemetry": lambda: telemetry({} if exports is None else exports.counts),
+            "telemetry": lambda: telemetry(exports.counts),
         }
 
     @property

@@ -7,11 +7,13 @@ import threading
 from typing import TYPE_CHECKING, Any, Final
 
 from headway import clock
+from headway_exporter import records
 from headway_exporter.collectors import PodCollector
 from headway_exporter.follow import Follower
 from headway_exporter.observations import StepsSeen
 from headway_exporter.pod import Pod
 from headway_exporter.status import status
+from headway_exporter.telemetry import Telemetry
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -24,6 +26,8 @@ _log = logging.getLogger("headway.exporter")
 POLL_SECONDS: Final = 0.25
 """A death wakes the follower at once; nothing else is in such a hurry, and each look costs processor time."""
 HEALTHY_SECONDS: Final = 10.0
+TELL_SECONDS: Final = 2.0
+"""How often is looked for incidents to tell of."""
 _AT_ONCE: Final = 2_000
 """Observations folded before a waiting scrape gets its turn."""
 
@@ -31,14 +35,18 @@ _AT_ONCE: Final = 2_000
 class Sidecar:
     """Follows one pod's journals; `start` to `stop`, or `poll` by hand."""
 
-    def __init__(self, directory: Path, run: str, pod_index: str, *, silence_seconds: float) -> None:
+    def __init__(
+        self, directory: Path, run: str, pod_index: str, *, silence_seconds: float, telemetry: Telemetry | None = None
+    ) -> None:
         self._pod = Pod(run, pod_index)
         self._follower = Follower(directory, run, silence_seconds=silence_seconds)
         self._lock = threading.Lock()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="headway-follower", daemon=True)
+        self._telemetry = telemetry or Telemetry.off()
+        self._told = -TELL_SECONDS
         self._polled = clock.monotonic()
-        self.collector = PodCollector(self._pod, self._follower, self._lock)
+        self.collector = PodCollector(self._pod, self._follower, self._lock, self._telemetry)
 
     def start(self) -> None:
         """Follows in a thread of its own."""
@@ -50,6 +58,8 @@ class Sidecar:
         self._follower.wake.set()
         self._thread.join()
         self.poll()
+        self._tell()
+        self._telemetry.stop()
         self._follower.close()
 
     @property
@@ -74,6 +84,20 @@ class Sidecar:
         with self._lock:
             self._pod.advance(batch.mono)
         self._polled = clock.monotonic()
+        if self._polled - self._told >= TELL_SECONDS:
+            self._tell()
+
+    def _tell(self) -> None:
+        """Tells of incidents of which something new is known."""
+        self._told = clock.monotonic()
+        if not self._telemetry.wanted:
+            return
+        with self._lock:
+            due = records.due(self._pod)
+            for record in due:
+                records.written(self._pod, record)
+        for record in due:
+            self._telemetry.export(record)
 
     def _follow(self) -> None:
         while not self._stopping.is_set():

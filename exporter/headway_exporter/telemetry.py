@@ -136,6 +136,16 @@ class Telemetry:
         """As the environment wants it, which may be not at all; says so when it wants what cannot be had."""
         return cls(Plan.from_env(environ), resource(run, pod_index, environ))
 
+    @classmethod
+    def off(cls) -> Telemetry:
+        """Tells nobody."""
+        return cls(Plan(), {})
+
+    @property
+    def wanted(self) -> bool:
+        """Whether anything is to be told at all."""
+        return bool(self._plan.signals)
+
     @property
     def counts(self) -> Counter[tuple[str, str]]:
         """Incidents by signal and outcome."""
@@ -144,7 +154,7 @@ class Telemetry:
 
     def export(self, record: Record) -> None:
         """Tells of the incident soon, if this pod is to tell of it at all. Never waits, never raises."""
-        if not self._plan.signals or not traces.told_here(record):
+        if not self.wanted or not traces.told_here(record):
             return
         with self._changed:
             if self._stopping or len(self._waiting) >= self._most_waiting:

@@ -64,6 +64,9 @@ class Receiver(ThreadingHTTPServer):
         ]
         return [log for resource in found for scope in resource.scope_logs for log in scope.log_records]
 
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A sender that went away is no news."""
+
     def until(self, condition: Callable[[], object], what: str) -> None:
         """Waits until the condition holds."""
         deadline = time.monotonic() + 30

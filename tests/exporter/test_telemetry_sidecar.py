@@ -85,26 +85,18 @@ def test_a_kill_arrives_as_a_trace(tmp_path: Path) -> None:
 
 def test_the_last_incident_is_sent_at_the_end(tmp_path: Path) -> None:
     """A job's end closes its last incident, and the sidecar is told to end before its next look."""
-    finish(
-        trainer(
-            tmp_path,
-            0,
-            "enter=a",
-            "load=0",
-            "steps=1-6",
-            "fault",
-            "enter=b",
-            "load=3",
-            "steps=4-9",
-            "finish=9",
-            ranks=1,
-        )
-    )
+    acts = ("enter=a", "load=0", "steps=1-6", "fault", "enter=b", "load=3", "steps=4-9", "commit=9", "meet")
+    last = ("fault", "enter=c", "load=9", "steps=10-12", "finish=12")
     with receiver() as behind, sidecar(tmp_path, OTEL_EXPORTER_OTLP_ENDPOINT=behind.url) as exporter:
+        process = trainer(tmp_path, 0, *acts, *last, ranks=1)
+        behind.until(lambda: behind.logs, "the first incident")  # so the next look is a while away
+        meet(process)
+        finish(process)
         assert exporter.stop() == (0, "")
-        assert behind.spans[0].name == "incident: app_exception"
-        assert [event.name for span in behind.spans for event in span.events] == ["exception"]
-        assert len(behind.logs) == 1
+        roots = [span for span in behind.spans if not span.parent_span_id]
+    assert [root.name for root in roots] == ["incident: app_exception"] * 2
+    assert len({root.trace_id for root in roots}) == 2
+    assert {line.trace_id for line in behind.logs} == {root.trace_id for root in roots}
 
 
 @pytest.mark.parametrize("fault", ["dead", "hung"])

@@ -26,8 +26,8 @@ _log = logging.getLogger("headway.exporter")
 POLL_SECONDS: Final = 0.25
 """A death wakes the follower at once; nothing else is in such a hurry, and each look costs processor time."""
 HEALTHY_SECONDS: Final = 10.0
-TELL_SECONDS: Final = 2.0
-"""How often is looked for incidents to tell of."""
+TELL_SECONDS: Final = 5.0
+"""How often is looked for incidents to tell of: each look compares all that are kept."""
 _AT_ONCE: Final = 2_000
 """Observations folded before a waiting scrape gets its turn."""
 

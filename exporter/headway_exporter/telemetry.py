@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import importlib
 import logging
+import re
 import threading
 from collections import Counter, deque
 from dataclasses import dataclass, field
@@ -42,6 +43,7 @@ STOP_SECONDS: Final = 3.0
 """Longest wait at the end for what is still to be sent."""
 PROTOCOL: Final = "http/protobuf"
 _ENDPOINT: Final = "OTEL_EXPORTER_OTLP_ENDPOINT"
+_SECRET: Final = re.compile(r"[^\s/'\"]+(?=@)|(?<=\?)[^\s'\"]+")
 _OUTCOMES: Final = {True: "ok", False: "failed", None: "dropped"}
 _KUBERNETES: Final = {
     "POD_NAME": "k8s.pod.name",
@@ -231,7 +233,7 @@ class Telemetry:
         try:
             return kind(self._attributes)
         except Exception as error:  # noqa: BLE001 - a setting that the SDK refuses; the other signal may work
-            self._cannot(signal, str(error))
+            self._cannot(signal, _fit_for_a_log(str(error)))
             return None
 
     def _cannot(self, signal: str, reason: str) -> None:
@@ -290,8 +292,13 @@ class Telemetry:
             _log.warning(
                 "an incident could not be sent as %s: %.300s; further ones are tried and counted in headway_telemetry_exports_total",
                 signal,
-                reason or "no reason is known",
+                _fit_for_a_log(reason) or "no reason is known",
             )
         elif accepted and signal in self._failing:
             self._failing.remove(signal)
             _log.warning("incidents are sent as %s again", signal)
+
+
+def _fit_for_a_log(reason: str) -> str:
+    """One line, without what an endpoint's address may hold of passwords and tokens."""
+    return _SECRET.sub("***", " ".join(reason.split()))

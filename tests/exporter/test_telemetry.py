@@ -121,8 +121,8 @@ def test_a_later_revision_makes_up_for_a_refusal(monkeypatch: pytest.MonkeyPatch
     sent.export(record(revision=1))
     quiet(sent)
     assert sent.counts == {("traces", "failed"): 1, ("traces", "ok"): 1}
-    assert collector.spans[-1].span_id != collector.spans[0].span_id
-    assert len(collector.spans) == 2 * len(trace(record()).spans)
+    told = {span.span_id for scope in collector.requests[-1][2].resource_spans[0].scope_spans for span in scope.spans}
+    assert told == {span.span_id.to_bytes(8, "big") for span in trace(record()).spans}
 
 
 def test_who_tells(monkeypatch: pytest.MonkeyPatch, collector: Receiver) -> None:
@@ -208,6 +208,26 @@ def test_a_dead_endpoint_is_counted(monkeypatch: pytest.MonkeyPatch, caplog: pyt
         sent.stop(30)
     assert sent.counts == {("traces", "failed"): 1}
     assert len(caplog.records) == 1
+
+
+@pytest.mark.parametrize(
+    "endpoint",
+    ["name:sesame@127.0.0.1:1", "http://name:sesame@127.0.0.1:1", "http://127.0.0.1:1/?token=sesame&x=", "no scheme"],
+)
+def test_the_log_tells_no_secrets(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, endpoint: str
+) -> None:
+    """An address may hold a password or a token, and errors quote addresses."""
+    sent = telemetry(
+        monkeypatch, OTEL_EXPORTER_OTLP_TRACES_ENDPOINT=endpoint, OTEL_EXPORTER_OTLP_HEADERS="authorization=sesame"
+    )
+    with caplog.at_level(logging.DEBUG, "headway.exporter"):
+        sent.export(record())
+        quiet(sent)
+    assert sent.counts == {("traces", "failed"): 1}
+    [line] = [entry.getMessage() for entry in caplog.records if entry.name == "headway.exporter"]
+    assert "sesame" not in line
+    assert "could not be sent as traces" in line
 
 
 def test_a_slow_endpoint_holds_up_nobody(monkeypatch: pytest.MonkeyPatch, collector: Receiver) -> None:

@@ -136,6 +136,13 @@ class Failures:
         if one.add(self.incidents[-1].keep(evidence)):
             self._diagnose(one)
 
+    def late(self, evidence: Evidence) -> None:
+        """More of a failure after which others were started already: its try has another cause perhaps, and was counted as it was."""
+        over = [one for one in self.recoveries[-1].tries if one.restarted is not None] if self.recoveries else []
+        if over and not any(item.kind == "exit" and item.slot == evidence.slot for item in over[-1].evidence):
+            over[-1].add(evidence)
+            self._diagnose(over[-1])
+
     def stop(self, evidence: Evidence) -> None:
         """The launcher was told to end: no failure by itself, but the reason of those that follow."""
         if self.recovering is None:

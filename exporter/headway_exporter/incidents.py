@@ -155,6 +155,8 @@ class Incident:
     """How much was known of it when its record was last compared with that."""
     revision: int = 0
     """Of the record to be written next."""
+    at_rest: bool = False
+    """Nothing more will become known of it."""
 
     @classmethod
     def at(cls, evidence: Evidence, mark: int, durable: int | None, limits: Thresholds) -> Incident:

@@ -251,7 +251,12 @@ class Pod:
             self.failures.stop(stop)
             return
         named = event.fields.get("local_rank")
-        self._fail(signs.from_launcher(None if named is None else self._slot(named), event))
+        slot = None if named is None else self._slot(named)
+        late = None if slot is None else signs.late_exit(slot, event)
+        if late is not None:
+            self.failures.late(late)
+        else:
+            self._fail(signs.from_launcher(slot, event))
 
     # Lives.
 

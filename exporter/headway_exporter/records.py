@@ -33,6 +33,8 @@ VERSION: Final = 1
 MOST_BYTES: Final = 256 << 10
 MOST_REVISIONS: Final = 100
 """An incident of which more becomes known for ever is not told anew for ever."""
+NEWS_SECONDS: Final = 600.0
+"""Time after the verdict in which something may still become known of an incident that another one has followed."""
 _MOST_WHOLE: Final = 1 << 63
 _MADE_WHEN_WRITTEN: Final = ("revision", "written_wall")
 
@@ -70,10 +72,11 @@ def due(pod: Pod) -> list[dict[str, Any]]:
     """
     found, wall = [], pod.wall_of(pod.now)
     for incident in pod.failures.incidents:
-        if incident.state not in CLOSED or incident.revision >= MOST_REVISIONS:
+        if incident.state not in CLOSED or incident.at_rest or incident.revision >= MOST_REVISIONS:
             continue
         known = _known(incident)
         if known == incident.looked_at:
+            incident.at_rest = _nothing_can_come(pod, incident)
             continue
         made = record(pod, incident, wall)
         if _checksum(made) == incident.written:
@@ -91,6 +94,13 @@ def written(pod: Pod, record: Mapping[str, Any]) -> None:
             incident.revision = record["revision"] + 1
 
 
+def _nothing_can_come(pod: Pod, incident: Incident) -> bool:
+    """It closed a while ago, others came after it, and whoever trained again has regained its mark: no need to look any more."""
+    if incident is pod.failures.incidents[-1] or pod.now - (incident.closed or pod.now) < NEWS_SECONDS:
+        return False
+    return all(one.regained is not None or one.closed is None for one in incident.recoveries)
+
+
 def _known(incident: Incident) -> str:
     """Changes whenever the record may; far cheaper than the record."""
     what = [
@@ -98,7 +108,14 @@ def _known(incident: Incident) -> str:
         (sorted(incident.lost.items()), sorted(incident.recurred), sum(incident.loads.values())),
         *((one.closed, one.regained, one.replay_check, one.rejected, one.try_count) for one in incident.recoveries),
         *(
-            (len(one.evidence), one.layer, one.loaded, one.tip, list(one.phases.values()), _answer(one.diagnosis))
+            (
+                len(one.evidence),
+                one.layer,
+                one.loaded,
+                list(one.phases.values()),
+                one.diagnosis.origin,
+                _answer(one.diagnosis),
+            )
             for recovery in incident.recoveries
             for one in recovery.tries
         ),

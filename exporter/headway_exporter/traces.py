@@ -85,11 +85,17 @@ class Log:
 
 
 def told_here(record: Record) -> bool:
-    """Whether this pod is to tell of the incident: the origin's pod, or pod 0 where nobody knows the origin."""
+    """Whether this pod is to tell of the incident: the origin's pod, or pod 0 where nobody knows the origin.
+
+    A pod that decides alone knows the pods of its own ranks only: a rank without one is another's, which tells of it. As with the
+    counters, pod 0 then also tells of echoes whose origin it cannot know: a second root in the same trace.
+    """
     if (record.get("pods_expected") or 1) <= 1:
         return True
-    origin = (record.get("origin") or {}).get("pod_index")
-    return bool(record["pod_index"] == ("0" if origin is None else origin))
+    origin = record.get("origin") or {}
+    if origin.get("pod_index") is not None:
+        return bool(record["pod_index"] == origin["pod_index"])
+    return origin.get("rank") is None and record["pod_index"] == "0"
 
 
 def trace(record: Record) -> Trace:
@@ -272,11 +278,12 @@ class _Story:
         return place[1] == len(_tries(self._recoveries[place[0]])) - 1
 
     def _catch_up(self, parent: int, number: int, recovery: Record, came_back: int) -> list[Span]:
-        """From the first step on: what the last try's phases say, or else until the mark was regained."""
-        tries = _tries(recovery)
-        lasted = _lasted((tries[-1].get("phases") or {}).get("catch_up")) if tries else 0
-        regained = recovery.get("high_water_wall")
-        end = came_back + lasted if lasted or regained is None else max(came_back, _ns(regained))
+        """From the first step on, as long as the last try's phases say (0: it broke down again), else until the mark was regained."""
+        tries, regained = _tries(recovery), recovery.get("high_water_wall")
+        lasted = (tries[-1].get("phases") or {}).get("catch_up") if tries else None
+        if lasted is None and regained is not None:
+            lasted = regained - came_back / _NANOSECONDS
+        end = came_back + _lasted(lasted)
         if recovery.get("first_step_wall") is None or end <= came_back:
             return []
         layer = clean({"headway.layer": recovery.get("layer")})

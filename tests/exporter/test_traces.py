@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from itertools import pairwise
 from typing import Any
 
@@ -10,7 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from incident_record import T, one_try, record, recovery, sign
+from incident_tale import Tale
 
+from headway_exporter import records
 from headway_exporter.labels import RECOVERY_PHASES
 from headway_exporter.trace_words import ATTRIBUTES
 from headway_exporter.traces import Span, Trace, log, sentence, told_here, trace
@@ -163,20 +166,33 @@ def test_every_attribute_is_documented_and_used() -> None:
 
 
 @pytest.mark.parametrize(
-    ("own", "origin", "pods", "told"),
+    ("own", "rank", "pod", "pods", "told"),
     [
-        ("0", None, 1, True),
-        ("host-a", None, None, True),
-        ("1", "1", 4, True),
-        ("0", "1", 4, False),
-        ("0", None, 4, True),
-        ("1", None, 4, False),
+        ("0", 1, None, 1, True),
+        ("host-a", None, None, None, True),
+        ("1", 9, "1", 4, True),
+        ("0", 9, "1", 4, False),
+        ("0", 9, None, 4, False),
+        ("0", None, None, 4, True),
+        ("1", None, None, 4, False),
     ],
 )
-def test_one_pod_tells_of_an_incident(own: str, origin: str | None, pods: int | None, told: bool) -> None:
+def test_one_pod_tells_of_an_incident(
+    own: str, rank: int | None, pod: str | None, pods: int | None, told: bool
+) -> None:
     """All pods have the incident; its trace must not arrive once from each."""
-    where = {"rank": 1, "pod_index": origin, "node": None, "gpu_uuid": None}
+    where = {"rank": rank, "pod_index": pod, "node": None, "gpu_uuid": None}
     assert told_here(record(pod_index=own, origin=where, pods_expected=pods)) is told
+
+
+def test_pods_that_decide_alone_tell_once() -> None:
+    """Each folds its own journals: the pod where it began tells of it, one that heard an echo does not; both name the same trace."""
+    origin, echo = (Tale(pod_index=str(pod), first_rank=2 * pod, world_size=6, pods_expected=3) for pod in (1, 2))
+    origin.tell("fail 1, in_process 8, steps 9-12, commit 12")
+    echo.tell("echo 1, in_process 8, steps 9-12, commit 12")
+    first, second = (records.record(tale.pod, tale.incidents[-1], T) for tale in (origin, echo))
+    assert (told_here(first), told_here(second)) == (True, False)
+    assert trace(first).trace_id == trace(second).trace_id
 
 
 def test_what_no_wire_format_holds_is_left_out() -> None:
@@ -203,6 +219,29 @@ def test_times_that_are_not_known_are_left_out() -> None:
         )
     )
     assert [span.name for span in told.spans] == ["incident: app_exception", "recovery", "catch_up"]
+
+
+@pytest.mark.parametrize(
+    "story",
+    [
+        "fail 1, in_process 8, steps 9-12, commit 12",
+        "kill 1, launcher 8, steps 9-12, commit 12",
+        "fail 1, in_process 8, fail 1, wait 20, in_process 8, kill 0, launcher 8, steps 9-20, commit 20",
+        "fail 1, in_process 8, steps 9-9, kill 1, launcher 8, steps 9-12, commit 12, gone, orchestrator 8, steps 9-30, finish",
+    ],
+)
+def test_the_spans_phases_are_those_of_the_metrics(story: str) -> None:
+    """What the folded pod counts as `headway_recovery_phase_seconds_total` is what its traces show, second by second."""
+    pod = Tale().tell(story).pod
+    shown: Counter[tuple[str, str]] = Counter()
+    for incident in pod.failures.incidents:
+        told = trace(records.record(pod, incident, T))
+        for span in told.spans:
+            if span.name in RECOVERY_PHASES:
+                shown[str(span.attributes["headway.layer"]), span.name] += span.end_ns - span.start_ns
+    counted = {key: amount for key, amount in pod.failures.phases.items() if amount}
+    assert {key: amount / SECOND for key, amount in shown.items()} == pytest.approx(counted, abs=1e-6)
+    assert counted
 
 
 AMOUNT = st.floats(0, 1e5)

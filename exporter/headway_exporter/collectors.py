@@ -36,14 +36,13 @@ from headway_exporter.schema import COMMON_LABELS, METRICS
 if TYPE_CHECKING:
     import threading
     from collections import Counter
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator
 
     from prometheus_client.metrics_core import Metric as Family
 
     from headway_exporter.distribution import Distribution
     from headway_exporter.follow import Follower
     from headway_exporter.pod import Pod
-    from headway_exporter.telemetry import Telemetry
 
     Sample = tuple[str, tuple[str, ...], float | Distribution | None]
     """Metric, values of its own labels, value; None: no such series now."""
@@ -178,11 +177,11 @@ def incidents(pod: Pod) -> Iterator[Sample]:
         yield "headway_entity_incidents", (entity.kind, entity.name), count
 
 
-def telemetry(counts: Mapping[tuple[str, str], int]) -> Iterator[Sample]:
+def telemetry(pod: Pod) -> Iterator[Sample]:
     """Incidents that were sent elsewhere; all 0 when that is not asked for."""
     for signal in SIGNALS:
         for outcome in EXPORT_OUTCOMES:
-            yield "headway_telemetry_exports_total", (signal, outcome), counts.get((signal, outcome), 0)
+            yield "headway_telemetry_exports_total", (signal, outcome), pod.exports[signal, outcome]
 
 
 def sources(pod: Pod, dropped: Counter[str], clock_went_back: int) -> Iterator[Sample]:
@@ -200,7 +199,7 @@ def sources(pod: Pod, dropped: Counter[str], clock_went_back: int) -> Iterator[S
 class PodCollector(Collector):
     """All metrics of the pod, for a prometheus_client registry. `lock` guards the pod against the fold."""
 
-    def __init__(self, pod: Pod, follower: Follower, lock: threading.Lock, exports: Telemetry) -> None:
+    def __init__(self, pod: Pod, follower: Follower, lock: threading.Lock) -> None:
         self._pod = pod
         self._follower = follower
         self._lock = lock
@@ -212,7 +211,7 @@ class PodCollector(Collector):
             "restarts": lambda: restarts(pod),
             "incidents": lambda: incidents(pod),
             "sources": lambda: sources(pod, self.dropped, follower.clock_went_back),
-            "telemetry": lambda: telemetry(exports.counts),
+            "telemetry": lambda: telemetry(pod),
         }
 
     @property

@@ -46,7 +46,7 @@ class Sidecar:
         self._telemetry = telemetry or Telemetry.off()
         self._told = -TELL_SECONDS
         self._polled = clock.monotonic()
-        self.collector = PodCollector(self._pod, self._follower, self._lock, self._telemetry)
+        self.collector = PodCollector(self._pod, self._follower, self._lock)
 
     def start(self) -> None:
         """Follows in a thread of its own."""
@@ -60,6 +60,8 @@ class Sidecar:
         self.poll()
         self._tell()
         self._telemetry.stop()
+        with self._lock:
+            self._pod.exports.update(self._telemetry.take_counts())
         self._follower.close()
 
     @property
@@ -83,6 +85,7 @@ class Sidecar:
             self._polled = clock.monotonic()
         with self._lock:
             self._pod.advance(batch.mono)
+            self._pod.exports.update(self._telemetry.take_counts())
         self._polled = clock.monotonic()
         if self._polled - self._told >= TELL_SECONDS:
             self._tell()

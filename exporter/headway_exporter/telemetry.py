@@ -123,6 +123,7 @@ class Telemetry:
         self._changed = threading.Condition()
         self._waiting: deque[Record] = deque()
         self._counts: Counter[tuple[str, str]] = Counter()
+        self._taken: Counter[tuple[str, str]] = Counter()
         self._stopping = False
         self._senders: dict[str, Sender] = {}
         self._failing: set[str] = set()
@@ -153,6 +154,13 @@ class Telemetry:
         """Incidents by signal and outcome."""
         with self._changed:
             return self._counts.copy()
+
+    def take_counts(self) -> Counter[tuple[str, str]]:
+        """What was added to `counts` since the last call."""
+        with self._changed:
+            more = self._counts - self._taken
+            self._taken = self._counts.copy()
+        return more
 
     def export(self, record: Record) -> None:
         """Tells of the incident soon, if this pod is to tell of it at all. Never waits, never raises."""

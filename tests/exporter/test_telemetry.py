@@ -269,6 +269,19 @@ def test_what_waits_is_sent_at_the_end(monkeypatch: pytest.MonkeyPatch, collecto
     assert len({span.trace_id for span in collector.spans}) == 20
 
 
+def test_counts_are_taken_once(monkeypatch: pytest.MonkeyPatch, collector: Receiver) -> None:
+    """They are added to those of earlier sidecars of the pod: twice taken would be twice counted."""
+    sent = telemetry(monkeypatch, **{ENDPOINT: collector.url})
+    sent.export(record())
+    while sent.counts.total() < 2:
+        time.sleep(0.01)
+    first, nothing = sent.take_counts(), sent.take_counts()
+    sent.export(record(id="other"))
+    quiet(sent)
+    assert nothing == {}
+    assert first + sent.take_counts() == sent.counts == {("traces", "ok"): 2, ("logs", "ok"): 2}
+
+
 def test_another_pods_incident_is_not_sent(monkeypatch: pytest.MonkeyPatch, collector: Receiver) -> None:
     """Every pod has the record; the origin's pod tells of it."""
     sent = telemetry(monkeypatch, **{ENDPOINT: collector.url})

@@ -17,6 +17,7 @@ from headway.environment import Identity, run_name_problem
 from headway_exporter.linger import Scrapes
 from headway_exporter.server import Server, health, json_document, metrics, parse_address
 from headway_exporter.sidecar import Sidecar
+from headway_exporter.telemetry import Telemetry
 from headway_exporter.thresholds import DEFAULT
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ def _serve(options: argparse.Namespace, thresholds: Thresholds) -> int:
         options.pod_index,
         silence_seconds=options.silence_seconds,
         state_dir=options.state_dir,
+        telemetry=Telemetry.from_env(options.run, options.pod_index, os.environ),
         thresholds=thresholds,
     )
     scrapes = Scrapes()
@@ -87,7 +89,8 @@ def _parser(environ: Mapping[str, str]) -> Parser:
         "headway exporter",
         description="Follows the journals that a pod's trainer processes write and serves them as Prometheus metrics on /metrics, "
         "with /healthz and /status.json beside it. It may start before or after the trainer and outlives its deaths.",
-        epilog="Each option can also be given as the environment variable named with it; the option wins.",
+        epilog="Each option can also be given as the environment variable named with it; the option wins. Incidents are sent to an "
+        "OpenTelemetry collector when OTEL_EXPORTER_OTLP_ENDPOINT names one (OTLP over HTTP).",
     )
     parser.add_argument(
         "--dir",

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
+from prometheus_client.samples import Exemplar
 
 from headway import clock
 from headway._version import __version__
@@ -19,12 +20,14 @@ from headway_exporter.labels import (
     CAUSES,
     CLOCK_ANOMALIES,
     DROP_REASONS,
+    EXPORT_OUTCOMES,
     INCIDENT_OUTCOMES,
     LAYERS,
     OUTCOMES,
     REASONS,
     RECOVERY_PHASES,
     REPLAY_RESULTS,
+    SIGNALS,
     STATES,
 )
 from headway_exporter.observations import NANOSECONDS
@@ -175,6 +178,13 @@ def incidents(pod: Pod) -> Iterator[Sample]:
         yield "headway_entity_incidents", (entity.kind, entity.name), count
 
 
+def telemetry(pod: Pod) -> Iterator[Sample]:
+    """Incidents that were sent elsewhere; all 0 when that is not asked for."""
+    for signal in SIGNALS:
+        for outcome in EXPORT_OUTCOMES:
+            yield "headway_telemetry_exports_total", (signal, outcome), pod.exports[signal, outcome]
+
+
 def sources(pod: Pod, dropped: Counter[str], clock_went_back: int) -> Iterator[Sample]:
     """What the sidecar hears, and what it could not use."""
     for source, wall in pod.source_wall.items():
@@ -229,6 +239,7 @@ class PodCollector(Collector):
             "restarts": lambda: restarts(pod),
             "incidents": lambda: incidents(pod),
             "sources": lambda: sources(pod, self.dropped, follower.clock_went_back),
+            "telemetry": lambda: telemetry(pod),
         }
 
     @property
@@ -286,6 +297,18 @@ def families(samples: Iterable[Sample], common: tuple[str, ...]) -> Iterator[Fam
             yield _family(name, common, grouped[name])
 
 
+def _buckets(distribution: Distribution) -> list[tuple[str, float] | tuple[str, float, Exemplar]]:
+    """Bounds and counts, with exemplars, which only OpenMetrics shows."""
+    found = {
+        number: Exemplar({"trace_id": trace_id}, value, wall)
+        for number, (trace_id, value, wall) in distribution.exemplars.items()
+    }
+    return [
+        (bound, count, found[number]) if number in found else (bound, count)
+        for number, (bound, count) in enumerate(distribution.cumulative())
+    ]
+
+
 def _family(name: str, common: tuple[str, ...], samples: list[tuple[tuple[str, ...], float | Distribution]]) -> Family:
     metric = METRICS[name]
     labels = (*COMMON_LABELS, *metric.labels)
@@ -293,7 +316,7 @@ def _family(name: str, common: tuple[str, ...], samples: list[tuple[tuple[str, .
         histogram = HistogramMetricFamily(name, metric.help, labels=labels)
         for own, value in samples:
             if not isinstance(value, (int, float)):
-                histogram.add_metric([*common, *own], value.cumulative(), value.total)
+                histogram.add_metric([*common, *own], _buckets(value), value.total)
         return histogram
     family = (CounterMetricFamily if metric.type == "counter" else GaugeMetricFamily)(name, metric.help, labels=labels)
     for own, value in samples:

@@ -11,14 +11,16 @@ if TYPE_CHECKING:
 
 
 class Distribution:
-    """Counts by upper bound; `bounds` rise and leave out +Inf."""
+    """Counts by upper bound; `bounds` rise and leave out +Inf. An exemplar, where one is given, leads from a bucket to a trace."""
 
-    __slots__ = ("_counts", "bounds", "total")
+    __slots__ = ("_counts", "bounds", "exemplars", "total")
 
     def __init__(self, bounds: tuple[float, ...]) -> None:
         self.bounds = bounds
         self.total = 0.0
         self._counts = [0] * (len(bounds) + 1)
+        self.exemplars: dict[int, tuple[str, float, float]] = {}
+        """By bucket, the newest one: id of the trace, value, seconds since 1970."""
 
     @property
     def counts(self) -> list[int]:
@@ -29,6 +31,11 @@ class Distribution:
         """Adds one value."""
         self._counts[bisect_left(self.bounds, value)] += 1
         self.total += value
+
+    def observe_traced(self, value: float, trace_id: str, wall: float) -> None:
+        """Adds one value that a trace tells more of; `wall`: when it was measured, seconds since 1970."""
+        self.observe(value)
+        self.exemplars[bisect_left(self.bounds, value)] = (trace_id, value, wall)
 
     def observe_all(self, values: Sequence[float]) -> None:
         """As `observe` for each, in their order (a sum of fractions depends on it)."""
@@ -45,6 +52,7 @@ class Distribution:
         """As it is now, for good."""
         copied = Distribution(self.bounds)
         copied.total, copied._counts = self.total, self._counts.copy()
+        copied.exemplars = self.exemplars.copy()
         return copied
 
     def cumulative(self) -> list[tuple[str, float]]:

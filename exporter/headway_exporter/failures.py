@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from headway_exporter import verdicts
 from headway_exporter.causes import diagnose
 from headway_exporter.distribution import Distribution
-from headway_exporter.incident_ids import incident_id
+from headway_exporter.incident_ids import incident_id, trace_id
 from headway_exporter.incidents import BACK, CLOSED, Happening, Incident, State
 from headway_exporter.phases import Timeline
 from headway_exporter.recoveries import Recovery, Try, first_known
@@ -293,7 +293,7 @@ class Failures:
         self.closed[recovery.layer or "in_process"] += 1
         self.last_rollback = recovery.steps_lost
         self.rollbacks.observe(recovery.steps_lost or 0)
-        self.first_step.observe(end - recovery.opened)
+        self.first_step.observe_traced(end - recovery.opened, self._trace_of(recovery), recovery.closed_wall)
 
     def _late_step(self, recovery: Recovery, step: int) -> None:
         recovery.late_step(step)
@@ -304,7 +304,12 @@ class Failures:
     def _regained(self, recovery: Recovery, end: float) -> None:
         self._book_catch_up(recovery, end)
         recovery.regained, recovery.regained_wall = end, end + self.clock_offset
-        self.high_water.observe(end - recovery.opened)
+        self.high_water.observe_traced(end - recovery.opened, self._trace_of(recovery), recovery.regained_wall)
+
+    def _trace_of(self, recovery: Recovery) -> str:
+        """Id of the trace of the incident that it is part of, which need not be the newest one."""
+        owners = (one for one in reversed(self.incidents) if any(each is recovery for each in one.recoveries))
+        return trace_id(self._run, next(owners, self.incidents[-1]).id)
 
     def _book_catch_up(self, recovery: Recovery, until: float) -> None:
         """A recovery catches up until its mark is regained or training breaks down again."""

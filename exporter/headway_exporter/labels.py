@@ -117,4 +117,9 @@ of another pod, or of a newer version, and was set aside.
 
 CLOCK_ANOMALIES: Final = ("wall_stepped", "mono_backwards", "negative_duration")
 
-COLLECTORS: Final = ("run", "steps", "ledger", "checkpoints", "restarts", "incidents", "sources", "state")
+SIGNALS: Final = ("traces", "logs")
+"""What incidents are sent as; see telemetry."""
+EXPORT_OUTCOMES: Final = ("ok", "failed", "dropped")
+"""`failed`: the endpoint did not take it; `dropped`: it was never tried."""
+
+COLLECTORS: Final = ("run", "steps", "ledger", "checkpoints", "restarts", "incidents", "sources", "telemetry", "state")

@@ -55,6 +55,8 @@ class Pod:
         self.replay_checks = ReplayChecks()
         self.dropped: Counter[str] = Counter()
         self.clock_anomalies: Counter[str] = Counter()
+        self.exports: Counter[tuple[str, str]] = Counter()
+        """Incidents sent elsewhere, by signal and outcome; here because a counter must outlive the sidecar that counted."""
         self.source_wall: dict[str, float] = {}
         self.mark = 0
         self.state: str | None = None

@@ -18,6 +18,7 @@ from headway_exporter.labels import (
     COLLECTORS,
     DROP_REASONS,
     ENTITY_KINDS,
+    EXPORT_OUTCOMES,
     INCIDENT_OUTCOMES,
     LAYERS,
     OUTCOMES,
@@ -25,6 +26,7 @@ from headway_exporter.labels import (
     REASONS,
     RECOVERY_PHASES,
     REPLAY_RESULTS,
+    SIGNALS,
     SOURCES,
     STATES,
 )
@@ -370,6 +372,12 @@ _CATALOGUE: Final = (
     ),
     Metric(
         "headway_clock_anomalies_total", "counter", "Times that contradicted each other.", {"reason": CLOCK_ANOMALIES}
+    ),
+    Metric(
+        "headway_telemetry_exports_total",
+        "counter",
+        "Incidents sent to an OpenTelemetry endpoint; failed: it did not take them, dropped: too many waited or it is set up wrong.",
+        {"signal": SIGNALS, "outcome": EXPORT_OUTCOMES},
     ),
     Metric(
         "headway_collector_duration_seconds",

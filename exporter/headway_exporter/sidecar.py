@@ -20,6 +20,7 @@ from headway_exporter.state_files import pod_folder
 from headway_exporter.status import status
 from headway_exporter.store import Snapshot, Store, View, new_session
 from headway_exporter.summary import summary
+from headway_exporter.telemetry import Telemetry
 from headway_exporter.thresholds import DEFAULT
 
 if TYPE_CHECKING:
@@ -34,6 +35,8 @@ _log = logging.getLogger("headway.exporter")
 POLL_SECONDS: Final = 0.25
 """A death wakes the follower at once; nothing else is in such a hurry, and each look costs processor time."""
 HEALTHY_SECONDS: Final = 10.0
+TELL_SECONDS: Final = 5.0
+"""How often is looked for incidents to tell of: each look compares all that are kept."""
 _AT_ONCE: Final = 2_000
 """Observations folded before a waiting scrape gets its turn."""
 
@@ -49,9 +52,10 @@ class Sidecar:
         *,
         silence_seconds: float,
         state_dir: Path | None = None,
+        telemetry: Telemetry | None = None,
         thresholds: Thresholds = DEFAULT,
     ) -> None:
-        """`state_dir`: where its memory is kept, and with it what the sidecar before it knew."""
+        """`state_dir`: where its memory is kept, and with it what the sidecar before it knew; `telemetry`: who is told of incidents."""
         where = Where(directory, run, pod_index, silence_seconds, thresholds)
         folder = None if state_dir is None else pod_folder(state_dir, run, pod_index)
         beginning = without_memory(where) if folder is None else begin(where, folder)
@@ -61,6 +65,8 @@ class Sidecar:
         self._lock = threading.Lock()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="headway-follower", daemon=True)
+        self._telemetry = telemetry or Telemetry.off()
+        self._told = -TELL_SECONDS
         self._polled = clock.monotonic()
         self._encoder = memory.encoder()
         self.collector = PodCollector(self._pod, self._follower, self._lock)
@@ -89,6 +95,10 @@ class Sidecar:
         self.poll()
         if self._store is not None:
             self._last_word(self._store)
+        self._tell()
+        self._telemetry.stop()
+        with self._lock:
+            self._pod.exports.update(self._telemetry.take_counts())
         self._follower.close()
 
     @property
@@ -119,7 +129,10 @@ class Sidecar:
         with self._lock:
             self._pod.advance(mono)
             self._give_up_waiting()
+            self._pod.exports.update(self._telemetry.take_counts())
         self._polled = clock.monotonic()
+        if not self._keeps and self._polled - self._told >= TELL_SECONDS:
+            self._tell()
         if self._store is not None and self._store.wants(self._polled):
             self._remember(self._store)
 
@@ -153,7 +166,38 @@ class Sidecar:
         waiting = self._pod.failures.undecided.tries
         self._pod.fold(self._patience.overdue(clock.monotonic(), [one.exchange for one in waiting]))
 
+    # Telemetry.
+
+    @property
+    def _keeps(self) -> bool:
+        """Records are kept on disk, so that nobody is to hear of one before."""
+        return self._store is not None and self._store.lost is None
+
+    def _tell(self) -> None:
+        """Tells of incidents of which something new is known."""
+        self._told = clock.monotonic()
+        if self._store is not None and self._keeps:
+            self._on_disk(self._store)
+        elif self._telemetry.wanted:
+            with self._lock:
+                due = records.due(self._pod)
+            self._tell_of(due)
+
+    def _tell_of(self, found: list[dict[str, Any]]) -> None:
+        with self._lock:
+            for record in found:
+                records.written(self._pod, record)
+        for record in found:
+            self._telemetry.export(record)
+
     # Memory.
+
+    def _on_disk(self, store: Store) -> None:
+        """Takes what the store has done since it was last asked."""
+        appended, faults = store.acknowledged()
+        with self._lock:
+            self._pod.dropped.update(faults)
+        self._tell_of(appended)
 
     def _view(self, wall: float | None) -> View:
         """What there is to show now; under the lock once the threads run."""
@@ -170,11 +214,8 @@ class Sidecar:
 
     def _offer_to(self, store: Store) -> bool:
         began = clock.processor()
-        appended, faults = store.acknowledged()
+        self._on_disk(store)
         with self._lock:
-            for record in appended:
-                records.written(self._pod, record)
-            self._pod.dropped.update(faults)
             wall = clock.wall()
             view, due = self._view(wall), records.due(self._pod)
             told = summary(self._pod, self.collector.dropped, wall)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 _PASSING: Final = frozenset({"RankShouldRestart", "SystemExit", "KeyboardInterrupt", "GeneratorExit"})
 """Exceptions that carry out somebody's decision: they tell that something ended, not why."""
 _TEXT_LIMIT: Final = 160
+_TRACEBACK_LIMIT: Final = 2_000
 _VARIABLE: Final = re.compile(r"0x[0-9a-fA-F]+|\d+(?:\.\d+)*")
 """Numbers and addresses: what differs between two failures of one kind."""
 _FOREIGN: Final = re.compile(r"[/\\](site-packages|dist-packages|lib/python3\.\d+)[/\\]|\(<frozen ")
@@ -126,6 +127,7 @@ def _caught(slot: Slot, event: Event) -> Evidence:
         slot.number,
         category=category if category in CAUSES else None,
         signature=_signature(name, message, fields.get("traceback", "")),
+        traceback=fields.get("traceback", "")[-_TRACEBACK_LIMIT:],
     )
 
 

@@ -43,7 +43,7 @@ class Plan:
 
     @property
     def shortest(self) -> float:
-        """The shortest interval in which a write ends in time."""
+        """The shortest for a write to end."""
         return max(0.0, self.write / OVERLAP - self.blocking)
 
     def best(self, mtbf: float) -> float:
@@ -98,7 +98,7 @@ def _known(seen: Observed, plan: Plan, current: float | None) -> tuple[Number, .
         Number("a save is written in", plan.write, "seconds"),
         Number("saves measured", seen.saves.ended),
         Number("from a failure to the first step", seen.restart, "seconds"),
-        Number("shortest interval in which a write ends in time", plan.shortest, "seconds"),
+        Number("shortest for a write to end", plan.shortest, "seconds"),
     )
 
 
@@ -122,9 +122,9 @@ def _with_failures(seen: Observed, plan: Plan, current: float | None, known: tup
             Number("optimum by Daly (2006)", daly_interval(plan.blocking, mtbf), "seconds"),
             Number("advised interval", best, "seconds"),
             Number("steps in that", plan.steps(best) or None, "steps"),
-            Number("advised at the ends of the 95 % interval", f"{seconds(least)} to {seconds(most)}"),
-            Number("expected loss an hour at the interval in force", loss, "seconds"),
-            Number("expected loss an hour at the advised one", plan.loss(best, mtbf), "seconds"),
+            Number("advised at the ends of that", f"{seconds(least)} to {seconds(most)}"),
+            Number("loss an hour, in force", loss, "seconds"),
+            Number("loss an hour, advised", plan.loss(best, mtbf), "seconds"),
         ),
         confidence=_confidence(seen.failures),
         because=f"{many(seen.failures, 'failure')} in {seconds(seen.watched)}: one every {seconds(mtbf)}, "

@@ -59,7 +59,7 @@ def _heading(seen: Observed) -> str:
 def _block(advice: Advice, width: int) -> Iterator[str]:
     yield from _wrapped(f"{WORDS[advice.verdict]:<8}{advice.title}", width, _INDENT, first="")
     yield from _wrapped(advice.text, width, _INDENT)
-    yield from _labelled("from", _numbers(advice.numbers), width)
+    yield from _labelled("from", _numbers(advice.numbers, width - len(_INDENT) - 8), width)
     yield from _labelled("sure", f"{advice.confidence}: {advice.because}", width)
     yield from _settings(advice.settings, width)
 
@@ -75,9 +75,10 @@ def _settings(settings: Sequence[tuple[str, str]], width: int) -> Iterator[str]:
             yield from _wrapped(f"# {where}", width, f"{_INDENT}        ")
 
 
-def _numbers(numbers: Sequence[Number]) -> str:
-    """Those that are known; a break never comes inside one."""
-    return f" {_DOT} ".join(str(one).replace(" ", _FIXED) for one in numbers if one.value is not None)
+def _numbers(numbers: Sequence[Number], room: int) -> str:
+    """Those that are known; a break comes inside one only where it is longer than a line."""
+    texts = [str(one) for one in numbers if one.value is not None]
+    return f" {_DOT} ".join(one if len(one) > room else one.replace(" ", _FIXED) for one in texts)
 
 
 def _labelled(label: str, text: str, width: int) -> list[str]:

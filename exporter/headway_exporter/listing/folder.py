@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from headway_exporter.listing.briefs import Brief, Group, Place, brief, groups, parse
 from headway_exporter.report import fields
@@ -28,6 +28,14 @@ if TYPE_CHECKING:
     from headway_exporter.listing.words import Words
 
 
+_KINDS: Final = {
+    "corrupt": ("damaged line", "damaged lines"),
+    "newer": ("line of a newer Headway", "lines of a newer Headway"),
+    "ledger": ("unusable ledger", "unusable ledgers"),
+    "unreadable": ("unreadable file", "unreadable files"),
+}
+
+
 @dataclass
 class Trouble:
     """What could not be read, counted."""
@@ -42,14 +50,7 @@ class Trouble:
         self.first = self.first or fields.text(message, 300)
 
     def __str__(self) -> str:
-        names = {
-            "corrupt": "damaged lines",
-            "newer": "lines of a newer Headway",
-            "foreign": "ledgers of another pod",
-            "unreadable": "files that cannot be read",
-            "ledger": "ledgers that cannot be used",
-        }
-        listed = ", ".join(f"{count} {names[kind]}" for kind, count in sorted(self.counts.items()))
+        listed = ", ".join(f"{number} {_KINDS[kind][number > 1]}" for kind, number in sorted(self.counts.items()))
         return f"left out: {listed}; the first: {self.first}"
 
 

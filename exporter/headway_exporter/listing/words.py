@@ -31,7 +31,7 @@ class Words:
         tokens = [token for word in words for token in _tokens(word)]
         if not any(token not in _OPERATORS for token in tokens):
             raise QueryError("there is no word to search for")
-        self._expression = " ".join(token if token in _OPERATORS else _quoted(token) for token in tokens)
+        self._expression = _expression(tokens)
         plain = [] if _OPERATORS & set(tokens) or not all(map(str.isascii, tokens)) else tokens
         self._parts = {part for token in plain for part in _parts(token)}
         self._phrases = [_in_json(token) for token in plain if len(_parts(token)) > 1]
@@ -98,6 +98,16 @@ def _strings(value: Any) -> Iterator[str]:
     elif isinstance(value, (list, dict)):
         for one in value.values() if isinstance(value, dict) else value:
             yield from _strings(one)
+
+
+def _expression(tokens: Sequence[str]) -> str:
+    """What FTS5 is asked; it knows no AND that is only meant before a bracket."""
+    found: list[str] = []
+    for before, token in zip(["(", *tokens], tokens, strict=False):
+        if (before not in _OPERATORS or before == ")") and (token not in _OPERATORS or token == "("):  # noqa: S105
+            found.append("AND")
+        found.append(token if token in _OPERATORS else _quoted(token))
+    return " ".join(found)
 
 
 def _parts(token: str) -> list[bytes]:

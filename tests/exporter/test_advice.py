@@ -249,6 +249,17 @@ def test_horizon_is_what_is_left(change: dict[str, Any], what: str) -> None:
     assert f"For {what} " in restart_budgets(replace(WATCHED, **change))[0].text
 
 
+def test_in_process_budget_is_whole_again_in_every_process() -> None:
+    """40 in-process restarts, but never more than a few between two launcher restarts: a budget of 12 is enough, one of 3 is not."""
+    verdicts = []
+    for limit in (12, 3):
+        budgets = {"in_process": Budget(40, limit, limit), "launcher": Budget(9)}
+        advice = restart_budgets(replace(WATCHED, budgets=budgets))[0]
+        assert number(advice, "time ahead") == 3_600  # ten processes one after the other in ten hours
+        verdicts.append(advice.verdict)
+    assert verdicts == ["keep", "change"]
+
+
 def test_a_month_is_not_foretold_from_minutes() -> None:
     """Three restarts in two minutes say nothing of 30 days: no number is made of them."""
     advice = restart_budgets(replace(WATCHED, watched=120.0, total_steps=None))[0]

@@ -1,17 +1,20 @@
-"""`headway incidents` and `headway advise` as people call them: real processes on real state folders."""
+"""`headway incidents` and `headway advise` as people call them, on real state folders; where a process matters, in one."""
 
 from __future__ import annotations
 
+import io
 import json
-import os
 import subprocess
 import sys
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import state_story
 from state_story import RUNS
 
+from headway.cli import main
 from headway_exporter.state_files import LEDGER, RECORDS, Ledger, append_record, pod_folder, write_ledger
 from headway_exporter.terminal import cut, padded, shown_width
 
@@ -22,10 +25,23 @@ if TYPE_CHECKING:
 HOSTILE = "\x1b]0;owned\x07\x1b[31mred\r\n\u202egnp.exe\u2028\x00" + "深" * 300
 
 
-def run(command: str, *options: object, columns: int = 100) -> subprocess.CompletedProcess[str]:
-    arguments = [sys.executable, "-m", "headway", command, *map(str, options)]
-    environ = os.environ | {"COLUMNS": str(columns), "PYTHONIOENCODING": "utf-8"}
-    return subprocess.run(arguments, env=environ, capture_output=True, text=True, timeout=60, check=False)
+@dataclass(frozen=True)
+class Done:
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+def run(command: str, *options: object, columns: int = 100) -> Done:
+    """The whole command line, without the second that starting Python takes."""
+    out, err = io.StringIO(), io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
+        patch.setenv("COLUMNS", str(columns))
+        try:
+            code = main([command, *map(str, options)])
+        except SystemExit as stop:
+            code = int(stop.code or 0)
+    return Done(code, out.getvalue(), err.getvalue())
 
 
 @pytest.fixture(scope="module")
@@ -146,7 +162,7 @@ def test_damage_is_counted_in_one_line(tmp_path: Path) -> None:
     assert done.stderr.count("\n") == 1
     assert "3 damaged lines" in done.stderr
     assert "1 line of a newer Headway" in done.stderr
-    assert "1 unusable ledger;" in done.stderr
+    assert "1 unusable ledger," in done.stderr
 
 
 def test_a_read_only_folder_is_enough(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ def restart_budgets(seen: Observed) -> list[Advice]:
 
 
 def _advice(seen: Observed, layer: str, budget: Budget) -> Advice:
-    ahead, what = _horizon(seen)
+    ahead, what = _horizon(seen, layer)
     known = (
         Number("restarts so far", budget.restarts),
         Number("budget", budget.limit, "restarts"),
@@ -39,7 +39,8 @@ def _advice(seen: Observed, layer: str, budget: Budget) -> Advice:
         return _too_far(layer, budget, seen.watched, what, known)
     low, high = rate_interval(budget.restarts, seen.watched)
     expected = most_events(budget.restarts, ahead / seen.watched)
-    available = budget.limit if seen.finished or budget.remaining is None else budget.remaining
+    whole = seen.finished or layer == "in_process" or budget.remaining is None
+    available = budget.limit if whole else budget.remaining
     numbers = (
         *known,
         Number("restarts in a day", budget.restarts / seen.watched * 86_400),
@@ -52,15 +53,13 @@ def _advice(seen: Observed, layer: str, budget: Budget) -> Advice:
         f"with 95 % certainty no more than {plain(expected)}."
     )
     short = available is not None and expected > available
-    used = 0.0 if seen.finished or available is None or budget.limit is None else max(0.0, budget.limit - available)
+    used = 0.0 if available is None or budget.limit is None else max(0.0, budget.limit - available)
     if layer == "in_process":
-        text += (
-            " Every new process has this layer's budget whole, so what counts is the time between launcher restarts."
-        )
+        text += " Every new process has this budget whole."
     return Advice(
         topic=f"restart_budget_{layer}",
         verdict="unknown" if available is None else "change" if short else "keep",
-        title=_title(layer, available, expected, short),
+        title=_title(layer, available, expected, "in the budget" if whole else "left", short),
         text=text,
         numbers=numbers,
         confidence=_confidence(budget.restarts, ahead / seen.watched),
@@ -70,8 +69,12 @@ def _advice(seen: Observed, layer: str, budget: Budget) -> Advice:
     )
 
 
-def _horizon(seen: Observed) -> tuple[float, str]:
+def _horizon(seen: Observed, layer: str) -> tuple[float, str]:
     """How far to look ahead, in seconds and in words."""
+    outer = sum(budget.restarts for name, budget in seen.budgets.items() if name != "in_process")
+    if layer == "in_process" and outer:  # each new process has this budget whole
+        between = seen.watched / (outer + 1)
+        return between, f"the time between two restarts from outside ({seconds(between)})"
     if seen.finished:
         return seen.watched, "another run as long"
     if seen.ahead is not None:
@@ -79,13 +82,13 @@ def _horizon(seen: Observed) -> tuple[float, str]:
     return MONTH_SECONDS, "30 days"
 
 
-def _title(layer: str, available: float | None, expected: int, short: bool) -> str:
+def _title(layer: str, available: float | None, expected: int, where: str, short: bool) -> str:
     name = f"Restart budget, {NAMES[layer]}"
     if available is None:
         return f"{name}: up to {plain(expected)} to be expected; none is known in force"
     if short:
-        return f"{name}: {plain(available)} left, up to {plain(expected)} to be expected"
-    return f"{name}: {plain(available)} is enough for the {plain(expected)} to be expected at most"
+        return f"{name}: {plain(available)} {where}, up to {plain(expected)} to be expected"
+    return f"{name}: {plain(available)} {where}, no more than {plain(expected)} to be expected"
 
 
 def _too_far(layer: str, budget: Budget, watched: float, what: str, known: tuple[Number, ...]) -> Advice:

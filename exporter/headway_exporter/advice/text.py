@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import textwrap
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
@@ -15,11 +16,13 @@ if TYPE_CHECKING:
     from headway_exporter.advice.model import Advice, Number
     from headway_exporter.advice.observed import Observed
 
-WORDS: Final = {"change": "CHANGE", "keep": "keep", "unknown": "open"}
+WORDS: Final = {"change": "CHANGE", "keep": "keep", "unknown": "unsure"}
 NARROWEST: Final = 40
 _INDENT: Final = " " * 8
 _DOT: Final = "·"
 _FIXED: Final = "\u00a0"
+_UNIT: Final = re.compile(r"(?<=\d) (?=(?:ms|s|min|h|days|%)(?!\w))")
+"""The blank between a number and its unit: no line ends there."""
 
 
 def as_text(seen: Observed, advice: Sequence[Advice], width: int) -> str:
@@ -87,7 +90,7 @@ def _labelled(label: str, text: str, width: int) -> list[str]:
 
 def _wrapped(text: str, width: int, indent: str, first: str | None = None) -> list[str]:
     lines = textwrap.wrap(
-        text,
+        _UNIT.sub(_FIXED, text),
         width,
         initial_indent=indent if first is None else first,
         subsequent_indent=indent,

@@ -59,9 +59,12 @@ def _run(options: argparse.Namespace) -> int:
         print(f"{PROGRAM}: cannot read {fields.text(str(options.folder))}: {error.strerror or error}", file=sys.stderr)
         return 2
     whole = bool(options.setting) or options.sort == "lost"
-    gc.disable()  # a hundred thousand small objects and no cycles: a third of the time would go into looking for some
     reader = Reader(_query(options), time.time(), words, all_pods=options.all_pods, whole=whole)
-    found = reader.found(runs)
+    gc.disable()  # a hundred thousand small objects and no cycles: a third of the time would go into looking for some
+    try:
+        found = reader.found(runs)
+    finally:
+        gc.enable()
     shown = _sorted(found, options.sort, reverse=options.reverse)[: _limit(options)]
     code = printed(_lines(shown, options))
     _say(len(found), len(shown), len(runs), reader, options)

@@ -90,33 +90,44 @@ def parse(line: bytes, place: str, *, whole: bool) -> dict[str, Any] | StateFile
 
 
 def brief(source: Mapping[str, Any], pod_index: str, place: Place, document: int) -> Brief | None:
-    """The brief of a record; None when it has no id or no time."""
-    identity, opened = source.get("id"), fields.wall(source.get("opened_wall"))
-    if not isinstance(identity, str) or not identity or opened is None:
+    """The brief of a record; None when it has no id or no time. Texts are as they are in it: not fit for a terminal.
+
+    This is done for every record of every run, so what has its proper type is taken without much ado.
+    """
+    get = source.get
+    identity, opened = get("id"), _wall(get("opened_wall"))
+    if type(identity) is not str or not identity or opened is None:
         return None
-    get = source.get  # this is done for every record of every run: it must be quick
     outcome, confidence = get("outcome"), get("confidence")
     return Brief(
         place,
         document,
         pod_index,
-        fields.text(identity, 64),
+        identity,
         _count(get("revision")),
-        fields.wall(get("written_wall")),
-        outcome if isinstance(outcome, str) and outcome in BEST_OUTCOME else "open",
+        _wall(get("written_wall")),
+        outcome if type(outcome) is str and outcome in BEST_OUTCOME else "open",
         opened,
-        fields.wall(get("closed_wall")),
-        fields.text(get("layer")),
-        fields.text(get("cause")) or "unknown",
+        _wall(get("closed_wall")),
+        _text(get("layer")),
+        _text(get("cause")) or "unknown",
         confidence if confidence in ("confirmed", "likely") else "unknown",
         fields.texts(get("recurring")) if get("recurring") else (),
         _count(get("attempts")),
         _origin(fields.mapping(get("origin"))),
-        fields.text(get("node")),
-        fields.text(get("decided_by")),
+        _text(get("node")),
+        _text(get("decided_by")),
         fields.mapping(get("settings")),
         sum(fields.amounts(get("lost_rank_seconds")).values()) if "lost_rank_seconds" in source else 0.0,
     )
+
+
+def _text(value: Any) -> str:
+    return value if type(value) is str else ""
+
+
+def _wall(value: Any) -> float | None:
+    return value if type(value) is float and fields.FIRST_WALL < value < fields.LAST_WALL else fields.wall(value)
 
 
 def _count(value: Any) -> int:
@@ -124,11 +135,12 @@ def _count(value: Any) -> int:
 
 
 def _origin(source: Mapping[str, Any]) -> Origin:
+    get = source.get
     return Origin(
-        None if (rank := source.get("rank")) is None else _count(rank),
-        fields.optional_text(source.get("pod_index")),
-        fields.optional_text(source.get("node")),
-        fields.optional_text(source.get("gpu_uuid")),
+        None if (rank := get("rank")) is None else _count(rank),
+        _text(get("pod_index")) or None,
+        _text(get("node")) or None,
+        _text(get("gpu_uuid")) or None,
     )
 
 

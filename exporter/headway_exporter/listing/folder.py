@@ -104,7 +104,7 @@ class Reader:
             self.trouble.add("unreadable", f"{run}: {error.strerror or error}")
             return
         for index, folder in pods.items():
-            yield from self._closed(folder / RECORDS, fields.text(index))
+            yield from self._closed(folder / RECORDS, index)
             yield from self._open(folder / LEDGER, index)
 
     def _closed(self, path: Path, pod_index: str) -> Iterator[Brief]:
@@ -142,7 +142,7 @@ class Reader:
             return
         silent = self._now - ledger.written_wall > DEFAULT.abandoned_seconds
         source = dict(source) | {"outcome": "abandoned" if silent else "open"}
-        found = self._brief(source, fields.text(pod_index), Place(path, 0, source), self._words is not None)
+        found = self._brief(source, pod_index, Place(path, 0, source), self._words is not None)
         if found is not None:
             yield found
 
@@ -166,4 +166,4 @@ def _read_again(one: Brief) -> Mapping[str, Any] | None:
     except (OSError, StopIteration):
         return None
     source = parse_record(line, "")
-    return None if isinstance(source, StateFileError) or fields.text(source.get("id"), 64) != one.id else source
+    return None if isinstance(source, StateFileError) or source.get("id") != one.id else source

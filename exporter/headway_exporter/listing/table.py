@@ -57,7 +57,7 @@ def as_table(rows: Sequence[Row], width: int, words: Sequence[str] = (), *, all_
     columns = [one for one in COLUMNS if all_pods or one.title != "POD"]
     if width < NARROW:
         columns[0] = Column(columns[0].title, lambda row: _opened(row)[:-3], 16)
-    cells = {one.title: [one.value(row) for row in rows] for one in columns} | {
+    cells = {one.title: [fields.text(one.value(row)) for row in rows] for one in columns} | {
         EVIDENCE: [_evidence(row, words) for row in rows]
     }
     widths = _widths(columns, cells, width)

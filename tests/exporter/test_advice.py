@@ -249,6 +249,13 @@ def test_horizon_is_what_is_left(change: dict[str, Any], what: str) -> None:
     assert f"For {what} " in restart_budgets(replace(WATCHED, **change))[0].text
 
 
+def test_one_restart_is_no_reason_to_raise_a_budget() -> None:
+    """What may be needed after a single restart is mostly ignorance of the rate: shown, but nothing is to be changed for it."""
+    advice = restart_budgets(replace(WATCHED, budgets={"launcher": Budget(1, 3, 2)}))[0]
+    assert number(advice, "restarts ahead, at most (95 %)") > 2
+    assert (advice.verdict, advice.confidence, advice.settings) == ("unknown", "low", ())
+
+
 def test_in_process_budget_is_whole_again_in_every_process() -> None:
     """40 in-process restarts, but never more than a few between two launcher restarts: a budget of 12 is enough, one of 3 is not."""
     verdicts = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Final
 
-from headway_exporter.advice.model import Advice, Confidence, Number, many, plain, seconds
+from headway_exporter.advice.model import Advice, Confidence, Number, Verdict, many, plain, seconds
 from headway_exporter.advice.rates import most_events, rate_interval
 
 if TYPE_CHECKING:
@@ -53,20 +53,28 @@ def _advice(seen: Observed, layer: str, budget: Budget) -> Advice:
         f"with 95 % certainty no more than {plain(expected)}."
     )
     short = available is not None and expected > available
+    sure = _confidence(budget.restarts, ahead / seen.watched)
     used = 0.0 if available is None or budget.limit is None else max(0.0, budget.limit - available)
     if layer == "in_process":
         text += " Every new process has this budget whole."
     return Advice(
         topic=f"restart_budget_{layer}",
-        verdict="unknown" if available is None else "change" if short else "keep",
+        verdict=_verdict(available, sure, short=short),
         title=_title(layer, available, expected, "in the budget" if whole else "left", short),
         text=text,
         numbers=numbers,
-        confidence=_confidence(budget.restarts, ahead / seen.watched),
+        confidence=sure,
         because=f"{many(budget.restarts, 'restart')} seen in {seconds(seen.watched)}, to look {seconds(ahead)} ahead",
-        settings=_settings(layer, math.ceil(used + expected)) if short else (),
+        settings=_settings(layer, math.ceil(used + expected)) if short and sure != "low" else (),
         assumptions=ASSUMPTIONS,
     )
+
+
+def _verdict(available: float | None, sure: Confidence, *, short: bool) -> Verdict:
+    """A shortage that only the ignorance of the rate makes is no reason to change anything."""
+    if available is None or (short and sure == "low"):
+        return "unknown"
+    return "change" if short else "keep"
 
 
 def _horizon(seen: Observed, layer: str) -> tuple[float, str]:

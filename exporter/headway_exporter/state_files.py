@@ -204,18 +204,32 @@ def read_records(path: Path) -> Iterator[dict[str, Any] | StateFileError]:
     Raises:
         OSError: the file cannot be opened or read; a missing one has no records.
     """
+    for number, (_, line) in enumerate(record_lines(path), 1):
+        if line.strip():
+            yield parse_record(line, f"{path}, line {number}")
+
+
+def record_lines(path: Path, begin: int = 0) -> Iterator[tuple[int, bytes]]:
+    """Where each line begins, and the line as it is, for readers that need not parse them all; one that is too long is cut.
+
+    Args:
+        path: the file.
+        begin: offset of a line, to read from there on.
+
+    Raises:
+        OSError: as `read_records`.
+    """
     try:
         fd = open_regular(path)
     except FileNotFoundError:
         return
     with os.fdopen(fd, "rb") as file:
-        number = 0
+        file.seek(begin)
         while line := file.readline(MOST_RECORD_BYTES):
-            number += 1
-            while not line.endswith(b"\n") and (more := file.readline(MOST_RECORD_BYTES)):
-                line = b"" if not more.endswith(b"\n") else b"\n"  # too long: let it pass
-            if line.strip():
-                yield _record(line, f"{path}, line {number}")
+            yield begin, line
+            begin += len(line)
+            while not line.endswith(b"\n") and (line := file.readline(MOST_RECORD_BYTES)):
+                begin += len(line)  # the rest of one that is too long
 
 
 def _header(line: bytes, path: Path) -> dict[str, Any]:
@@ -230,7 +244,8 @@ def _header(line: bytes, path: Path) -> dict[str, Any]:
     return header
 
 
-def _record(line: bytes, place: str) -> dict[str, Any] | StateFileError:
+def parse_record(line: bytes, place: str) -> dict[str, Any] | StateFileError:
+    """The record in the line, or what is wrong with it; `place` says in the message where it is from."""
     record = _object(line)
     if record is None:
         return StateFileError("corrupt", f"{place}: no record, or only a part of one")

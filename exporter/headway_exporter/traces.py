@@ -85,13 +85,16 @@ class Log:
 
 
 def told_here(record: Record) -> bool:
-    """Whether this pod is to tell of the incident: the origin's pod, or pod 0 where nobody knows the origin.
+    """Whether this pod is to tell of the incident: the one that all pods settled on, else the origin's, or pod 0 where nobody knows it.
 
     A pod that decides alone knows the pods of its own ranks only: a rank without one is another's, which tells of it. As with the
     counters, pod 0 then also tells of echoes whose origin it cannot know: a second root in the same trace.
     """
     if (record.get("pods_expected") or 1) <= 1:
         return True
+    claimed = record.get("claimed_by")
+    if claimed is not None:
+        return bool(record["pod_index"] == claimed)
     origin = record.get("origin") or {}
     if origin.get("pod_index") is not None:
         return bool(record["pod_index"] == origin["pod_index"])

@@ -33,6 +33,12 @@ class Command:
 COMMANDS: Final[dict[str, Command]] = {
     "run": Command("headway.supervisor", "start a launcher and record what only the launcher knows"),
     "exporter": Command("headway_exporter.cli", "the sidecar: journal folder in, Prometheus metrics out", "exporter"),
+    "incidents": Command("headway_exporter.listing.cli", "list and search the incidents of many runs", "exporter"),
+    "advise": Command(
+        "headway_exporter.advise_cli",
+        "time-outs, checkpoint interval, restart budgets from a run's own data",
+        "exporter",
+    ),
     "train": Command("headway_trainer.cli", "the reference trainer (FSDP2 with NVRx's three layers)", "trainer"),
     "demo": Command("headway_trainer.demo.cli", "train with faults on this machine and watch it recover", "trainer"),
 }

@@ -95,22 +95,27 @@ def _recurring(findings: Findings) -> Iterator[Action]:
 
 
 def _drain(findings: Findings) -> Iterator[Action]:
-    named = {one.kind: one for one in reversed(findings.offenders) if one.kind in ("node", "gpu", "rank")}
-    for kind in ("node", "gpu"):
-        one = named.get(kind)
-        if one is not None:
-            what = "node" if kind == "node" else "GPU"
-            yield Action(
-                f"Drain {what} {one.name}",
-                f"{one.count} incidents began there ({_causes(one.causes)}). Take it out of service and test it before it is used again.",
-            )
-    rank = named.get("rank")
-    if rank is not None and "node" not in named and "gpu" not in named:
-        yield Action(
-            f"Look at rank {rank.name}",
-            f"{rank.count} incidents began there ({_causes(rank.causes)}), and no node or GPU is known to have them in common: suspect its "
-            "share of data and of the model.",
+    """The smallest part that explains its incidents: the GPU rather than its node, and these rather than the rank that ran there."""
+    told: set[str] = set()
+    for kind in ("gpu", "node", "rank"):
+        for one in findings.offenders:
+            if one.kind == kind and one.notable and not one.incidents <= told:
+                told |= one.incidents
+                yield _against(one)
+
+
+def _against(one: Offender) -> Action:
+    began = f"{units.plural(one.count, 'incident')} began there ({_causes(one.causes)})"
+    if one.kind == "rank":
+        return Action(
+            f"Look at rank {one.name}",
+            f"{began}, and no node or GPU is known to have them in common: suspect its share of data and of the model.",
         )
+    name = one.name if one.kind == "gpu" else f"node {one.name}"
+    return Action(
+        f"Drain {name}",
+        f"{began}, more than chance explains. Take it out of service and test it before it is used again.",
+    )
 
 
 def _causes(causes: tuple[str, ...]) -> str:
@@ -122,8 +127,8 @@ def _rejected(findings: Findings) -> Iterator[Action]:
     for step, times in sorted(rejected.items())[:OFTEN]:
         yield Action(
             f"The checkpoint of step {units.whole(step)} does not load",
-            f"It was passed over {units.plural(times, 'time')} and an older one was taken. Delete it, and see what was wrong with the storage "
-            "when it was written.",
+            f"It was passed over {units.plural(times, 'time')} and an older one was taken. Delete it, and see what was wrong "
+            "with the storage when it was written.",
         )
 
 
@@ -142,13 +147,15 @@ def _diverged(findings: Findings) -> Iterator[Action]:
 
 
 def _same_step(findings: Findings) -> Iterator[Action]:
-    for one in findings.offenders:
-        if one.kind == "step" and one.count >= OFTEN:
-            yield Action(
-                f"Look at what happens at step {units.whole(int(one.name))}",
-                f"{one.count} failures hit it or the step beside it ({_causes(one.causes)}): the data batch, an evaluation or a save that "
-                "falls on it.",
-            )
+    steps = [one for one in findings.offenders if one.kind == "step" and one.notable]
+    if any("same_step" in one.recurring for one in findings.run.incidents):
+        return
+    for one in steps[:1]:
+        yield Action(
+            f"Look at what happens at step {units.whole(int(one.name))}",
+            f"{one.count} failures hit it or the step beside it ({_causes(one.causes)}): the data batch, an evaluation or a save that "
+            "falls on it.",
+        )
 
 
 def _saves(findings: Findings) -> Iterator[Action]:
@@ -195,8 +202,8 @@ def _hangs(findings: Findings) -> Iterator[Action]:
     if hangs and not limit:
         yield Action(
             "Set a heartbeat time-out",
-            f"{units.plural(len(hangs), 'incident')} began as a hang, and no heartbeat time-out of the launcher is known: without one, a hang "
-            "that Python cannot interrupt lasts for ever.",
+            f"{units.plural(len(hangs), 'incident')} began as a hang, and no heartbeat time-out of the launcher is known: without one, a "
+            "hang that Python cannot interrupt lasts for ever.",
         )
 
 
@@ -205,8 +212,8 @@ def _nothing_known(findings: Findings) -> Iterator[Action]:
     if unknown >= OFTEN and unknown * 2 >= len(findings.run.incidents):
         yield Action(
             "Let Headway see more",
-            f"The cause of {units.whole(unknown)} of {units.plural(len(findings.run.incidents), 'incident')} is unknown: start the launcher "
-            "through `headway run`, and wrap the training function in `recorder.capture()`.",
+            f"The cause of {units.whole(unknown)} of {units.plural(len(findings.run.incidents), 'incident')} is unknown: start the "
+            "launcher through `headway run`, and wrap the training function in `recorder.capture()`.",
         )
 
 

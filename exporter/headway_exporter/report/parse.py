@@ -221,7 +221,7 @@ def _settings(value: Json) -> dict[str, Setting]:
 
 def _known(value: Json, names: frozenset[str]) -> dict[str, float]:
     return {
-        name: found for name, one in fields.mapping(value).items() if name in names and (found := fields.amount(one))
+        name: found for name, one in fields.mapping(value).items() if (found := fields.amount(one)) and name in names
     }
 
 

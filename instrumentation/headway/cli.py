@@ -33,6 +33,9 @@ class Command:
 COMMANDS: Final[dict[str, Command]] = {
     "run": Command("headway.supervisor", "start a launcher and record what only the launcher knows"),
     "exporter": Command("headway_exporter.cli", "the sidecar: journal folder in, Prometheus metrics out", "exporter"),
+    "postmortem": Command(
+        "headway_exporter.report.cli", "what became of a run, from its state folder: an HTML report", "exporter"
+    ),
     "train": Command("headway_trainer.cli", "the reference trainer (FSDP2 with NVRx's three layers)", "trainer"),
     "demo": Command("headway_trainer.demo.cli", "train with faults on this machine and watch it recover", "trainer"),
 }

@@ -105,3 +105,12 @@ DECISION_WORDS: Final = {
 }
 
 LAYER_WORDS: Final = {"in_process": "in process", "launcher": "launcher", "orchestrator": "orchestrator"}
+
+FATE_WORDS: Final = {
+    "finished": "finished",
+    "running": "running",
+    "failing": "running, in an incident",
+    "silent": "nothing heard lately",
+    "stopped": "stopped by its operator",
+    "abandoned": "abandoned",
+}

@@ -182,7 +182,7 @@ def _largest_loss(findings: Findings) -> Iterator[Action]:
 
 
 _AGAINST_LOSS: Final = {
-    "replay": "Save more often, so that less has to be done again: see the checkpoint interval below, or in `headway advise`.",
+    "replay": "Save more often, so that less has to be done again: see the checkpoint interval below, or in headway advise.",
     "checkpoint_save": "Saves block training: save asynchronously, less often, or to faster storage.",
     "checkpoint_load": "Loads take long: keep a copy of the newest checkpoint nearer to the ranks.",
     "data_wait": "The input does not keep up: more loader workers, prefetching, or faster storage.",
@@ -213,7 +213,7 @@ def _nothing_known(findings: Findings) -> Iterator[Action]:
         yield Action(
             "Let Headway see more",
             f"The cause of {units.whole(unknown)} of {units.plural(len(findings.run.incidents), 'incident')} is unknown: start the "
-            "launcher through `headway run`, and wrap the training function in `recorder.capture()`.",
+            "launcher through headway run, and wrap the training function in recorder.capture().",
         )
 
 

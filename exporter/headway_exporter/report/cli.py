@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from headway.command_line import Parser
-from headway_exporter.report.html import html
 from headway_exporter.report.json_document import json_text
 from headway_exporter.report.load import RunError, find_run, load
 from headway_exporter.report.markdown import markdown
+from headway_exporter.report.page import html
 from headway_exporter.report.report import MOST_SHOWN, report
 from headway_exporter.state_files import replace
 

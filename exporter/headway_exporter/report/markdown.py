@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from headway_exporter.report import units, words
-from headway_exporter.report.html import LEVEL_WORDS, first_step, origin_words, plain, since
+from headway_exporter.report.page import LEVEL_WORDS, first_step, origin_words, plain, since
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -66,9 +66,9 @@ def _head(report: Report) -> Iterator[str]:
     yield from (f"- {escaped(fact)}" for fact in verdict.facts)
     size = f"{units.plural(len(run.pods), 'pod')}, {units.whole(run.world_size)} ranks"
     yield f"- {units.utc(run.started_wall)} to {units.utc(run.last_wall)} ({units.duration(run.duration_seconds)}), {size}."
-    yield f"- Training goodput {units.share(report.accounts.training_goodput)}, infrastructure goodput " + (
-        f"{units.share(report.accounts.infrastructure_goodput)}; {_lost(report, report.rate.lost)} lost to incidents."
-    )
+    training, available = report.accounts.training_goodput, report.accounts.infrastructure_goodput
+    goodput = f"Training goodput {units.share(training)}, infrastructure goodput {units.share(available)}"
+    yield f"- {goodput}; {_lost(report, report.rate.lost)} lost to incidents."
     yield ""
 
 
@@ -134,7 +134,8 @@ def _told(report: Report) -> Iterator[str]:
         lead = one.lead
         yield f"### {numbers[one.id]}: {words.CAUSE_WORDS[lead.cause]}, {escaped(origin_words(one), MOST_CELL)}"
         yield ""
-        yield f"- {_outcome(one)}, decided by {escaped(words.DECISION_WORDS.get(lead.decided_by, lead.decided_by))}, confidence {lead.confidence}"
+        decided = escaped(words.DECISION_WORDS.get(lead.decided_by, lead.decided_by))
+        yield f"- {_outcome(one)}, decided by {decided}, confidence {lead.confidence}"
         yield from (f"- recurring: {escaped(words.REASON_WORDS.get(reason, reason))}" for reason in one.recurring)
         for item in lead.evidence[:MOST_EVIDENCE]:
             rank = "" if item.rank is None else f", rank {item.rank}"
@@ -153,24 +154,11 @@ def _recovery(report: Report) -> Iterator[str]:
     yield ""
     titles = ("class of cause", "recovered", "95 % sure within", "recurring", "time lost")
     yield from _table(titles, (_rate(report, row) for row in (*report.rates, report.rate)), 3)
-    titles = (
-        "",
-        "to first step: n",
-        "p50",
-        "p90",
-        "p99",
-        "max",
-        "to mark: n",
-        "p50",
-        "p90",
-        "p99",
-        "max",
-        "failed attempts",
-    )
+    spreads = [f"{what}: {one}" for what in ("to first step", "to mark") for one in ("n", "p50", "p90", "p99", "max")]
     layers = ((words.LAYER_WORDS.get(row.name, row.name), row) for row in (*report.by_layer, report.total))
     causes = ((words.CAUSE_WORDS[row.name], row) for row in report.by_cause)
-    for rows in (layers, causes):
-        yield from _table(titles, (_times(name, row) for name, row in rows), 11)
+    for what, rows in (("layer", layers), ("cause", causes)):
+        yield from _table((what, *spreads, "failed attempts"), (_times(name, row) for name, row in rows), 11)
 
 
 def _rate(report: Report, row: ClassRate) -> tuple[str, ...]:

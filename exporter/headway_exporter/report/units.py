@@ -60,16 +60,11 @@ def rank_time(seconds: float | None, *, gpus: bool) -> str:
         return UNKNOWN
     of = "GPU" if gpus else "rank"
     if seconds < 600:
-        return f"{_digits(seconds)} {of}-seconds"
-    if seconds < 7_200:
-        return f"{_digits(seconds / 60)} {of}-minutes"
-    return f"{_digits(seconds / 3_600)} {of}-hours"
-
-
-def _digits(value: float) -> str:
-    if value >= 99.95:
-        return whole(value)
-    return f"{value:.1f}" if value >= 0.05 or value == 0 else "< 0.1"
+        return f"{seconds:.1f} {of}-seconds" if 0 < seconds < 9.95 else f"{seconds:.0f} {of}-seconds"
+    hours = seconds / 3_600
+    if hours >= 99.95:
+        return f"{whole(hours)} {of}-hours"
+    return f"{hours:.1f} {of}-hours" if hours >= 9.995 else f"{hours:.2f} {of}-hours"
 
 
 def plural(number: int, one: str, many: str | None = None) -> str:

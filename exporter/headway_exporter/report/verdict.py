@@ -96,17 +96,23 @@ def _opening(run: Run, fate: Fate) -> str:
     if fate == "stopped":
         return f"stopped by its operator{at}"
     gone = units.duration(run.read_wall - run.last_wall) if run.last_wall is not None else "long"
-    return f"abandoned{at}" if fate == "abandoned" else f"silent for {gone}{at}"
+    opening = f"abandoned{at}" if fate == "abandoned" else f"silent for {gone}{at}"
+    last = run.incidents[-1] if run.incidents else None
+    return opening if last is None or last.outcome not in ("open", "abandoned") else f"{opening} after: {_what(last)}"
 
 
 def _failing(run: Run, at: str) -> str:
     last = run.incidents[-1]
-    what = f"{CAUSE_WORDS[last.lead.cause]}{_where(last)}"
-    if last.recurring:
-        return (
-            f"recurring{at}: {what}, {units.plural(last.attempts, 'attempt')} since {units.utc_words(last.opened_wall)}"
-        )
-    return f"recovering{at} from: {what}"
+    return f"recurring{at}: {_what(last)}" if last.recurring else f"recovering{at} from: {_what(last)}"
+
+
+def _what(incident: Incident) -> str:
+    """Its cause, where it began, and how often it was tried."""
+    what = f"{CAUSE_WORDS[incident.lead.cause]}{_where(incident)}"
+    if incident.attempts < 2:
+        return what
+    gained = " without progress" if incident.recurring else ""
+    return f"{what}, {units.plural(incident.attempts, 'attempt')}{gained} since {units.utc_words(incident.opened_wall)}"
 
 
 def _position(run: Run) -> str:

@@ -14,7 +14,7 @@ from headway_exporter.report import fields, units, words
 from headway_exporter.report.picture import picture
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from headway_exporter.report.model import Incident, Recovery, Setting
     from headway_exporter.report.report import Report
@@ -54,12 +54,13 @@ def _environment(*, gpus: bool) -> Environment:
     )
     environment.filters |= {
         "cause_words": words.CAUSE_WORDS.__getitem__,
-        "duration": units.duration,
+        "duration": together(units.duration),
         "plain": plain,
         "plural": units.plural,
-        "rank_time": partial(units.rank_time, gpus=gpus),
+        "rank_time": together(partial(units.rank_time, gpus=gpus)),
         "setting": setting,
-        "share": units.share,
+        "share": together(units.share),
+        "unbroken": unbroken,
         "utc": units.utc_words,
         "utc_short": lambda wall: units.utc_words(wall).removesuffix(" UTC"),
         "whole": units.whole,
@@ -82,6 +83,16 @@ def _environment(*, gpus: bool) -> Environment:
     return environment
 
 
+def together(function: Callable[..., str]) -> Callable[..., str]:
+    """The same, with spaces at which no line is broken."""
+    return lambda *arguments: function(*arguments).replace(" ", "\u00a0")
+
+
+def unbroken(text: str) -> str:
+    """A sentence in which no line is broken between a number and its percent sign."""
+    return text.replace(" %", "\u00a0%")
+
+
 def plain(value: object) -> str:
     """A text of another module, without what could disturb the page."""
     return fields.text(value if isinstance(value, str) else str(value), 4_000)
@@ -95,10 +106,8 @@ def setting(value: Setting) -> str:
 def origin_words(incident: Incident) -> str:
     """Where it began: `rank 1, node-0`."""
     at = incident.lead.origin
-    if at.rank is not None:
-        where = f"rank {at.rank}"
-    else:
-        where = f"pod {at.pod_index}" if at.pod_index is not None else "unknown"
+    pod = "unknown" if at.pod_index is None else f"pod {at.pod_index}"
+    where = pod if at.rank is None else f"rank {at.rank}"
     return f"{where}, {at.node}" if at.node else where
 
 
@@ -139,12 +148,10 @@ def phase_bar(phases: dict[str, float]) -> Markup:
         return Markup("")
     named = [(name, seconds, f"{name.replace('_', ' ')} {units.duration(seconds)}") for name, seconds in phases.items()]
     bar = _bar("phases", 14, [("p-" + name, seconds / whole, text) for name, seconds, text in named], "phases")
-    swatch = Markup(
-        '<li><span class="swatch"><svg viewBox="0 0 14 12" aria-hidden="true"><rect width="14" height="12" class="p-{}"/></svg></span>{}</li>'
-    )
-    return Markup("{}<ul class='legend'>{}</ul>").format(
-        bar, Markup("").join(swatch.format(name, text) for name, _, text in named)
-    )
+    square = Markup('<svg viewBox="0 0 14 12" aria-hidden="true"><rect width="14" height="12" class="p-{}"/></svg>')
+    item = Markup('<li><span class="swatch">{}</span>{}</li>')
+    legend = Markup("").join(item.format(square.format(name), text) for name, _, text in named)
+    return Markup("{}<ul class='legend'>{}</ul>").format(bar, legend)
 
 
 def _bar(kind: str, height: int, parts: Sequence[tuple[str, float, str]], label: str) -> Markup:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from headway_exporter.report.accounts import Accounts
-    from headway_exporter.report.model import Run
+    from headway_exporter.report.model import Incident, Run
     from headway_exporter.report.offenders import Offender
     from headway_exporter.report.verdict import Verdict
 
@@ -75,23 +75,38 @@ _AGAINST: Final = {
 
 
 def _recurring(findings: Findings) -> Iterator[Action]:
-    reasons: Counter[str] = Counter(reason for one in findings.run.incidents for reason in one.recurring)
-    for reason, times in reasons.most_common():
-        worst = max((one for one in findings.run.incidents if reason in one.recurring), key=lambda one: one.attempts)
-        loaded, loads = max(worst.lead.loads.items(), key=lambda item: item[1], default=(0, 0))
-        text = _AGAINST.get(reason, "").format(
-            attempts=units.whole(worst.attempts),
-            mark=units.whole(worst.lead.mark_step),
-            durable="none"
-            if worst.lead.durable_step is None
-            else f"that of step {units.whole(worst.lead.durable_step)}",
-            cause=CAUSE_WORDS[worst.lead.cause],
-            loaded=units.whole(loaded),
-            loads=units.whole(loads),
+    """Advice against each reason that an unfinished incident recurs for; what recurred and recovered is only told."""
+    incidents = [one for one in findings.run.incidents if one.recurring]
+    unresolved = [one for one in incidents if one.outcome in ("open", "abandoned")]
+    for reason in dict.fromkeys(reason for one in unresolved for reason in one.recurring):
+        worst = max((one for one in unresolved if reason in one.recurring), key=lambda one: one.attempts)
+        if reason in _AGAINST:
+            yield Action(f"Recurring: {REASON_WORDS[reason]}", _against_reason(reason, worst))
+    over = len(incidents) - len(unresolved)
+    if over:
+        worst = max(incidents, key=lambda one: one.attempts)
+        reasons = Counter(reason for one in incidents for reason in one.recurring)
+        text = "; ".join(
+            f"{REASON_WORDS[reason]} ({units.whole(times)})"
+            for reason, times in reasons.most_common()
+            if reason in REASON_WORDS
         )
-        seen = f" Seen in {units.plural(times, 'incident')}." if times > 1 else ""
-        if text:
-            yield Action(f"Recurring: {REASON_WORDS[reason]}", f"{text}{seen}")
+        yield Action(
+            f"{units.plural(over, 'incident')} recurred before the recovery held",
+            f"{text[:1].upper()}{text[1:]}. The worst took {units.plural(worst.attempts, 'attempt')}: {CAUSE_WORDS[worst.lead.cause]}.",
+        )
+
+
+def _against_reason(reason: str, worst: Incident) -> str:
+    loaded, loads = max(worst.lead.loads.items(), key=lambda item: item[1], default=(0, 0))
+    return _AGAINST[reason].format(
+        attempts=units.whole(worst.attempts),
+        mark=units.whole(worst.lead.mark_step),
+        durable="none" if worst.lead.durable_step is None else f"that of step {units.whole(worst.lead.durable_step)}",
+        cause=CAUSE_WORDS[worst.lead.cause],
+        loaded=units.whole(loaded),
+        loads=units.whole(loads),
+    )
 
 
 def _drain(findings: Findings) -> Iterator[Action]:

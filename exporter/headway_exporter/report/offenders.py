@@ -71,14 +71,19 @@ def _entities(
         if entity is not None:
             groups[str(entity)].append(one)
     known = [one for group in groups.values() for one in group]
-    found = [_entity(kind, name, group, known, members) for name, group in groups.items() if len(group) >= LEAST]
+    even_share = sum(1 for one in known if _is_hardware(one)) / members
+    found = [
+        _entity(kind, name, group, len(known), members, even_share)
+        for name, group in groups.items()
+        if len(group) >= LEAST
+    ]
     return sorted(found, key=lambda one: (not one.notable, -one.count, -one.lost, one.name))[:SHOWN]
 
 
-def _entity(kind: str, name: str, group: Sequence[Incident], known: Sequence[Incident], members: int) -> Offender:
+def _entity(kind: str, name: str, group: Sequence[Incident], known: int, members: int, even_share: float) -> Offender:
+    """`known`: incidents whose entity is known; `even_share`: hardware faults each would have if all had the same."""
     hardware = sum(1 for one in group if _is_hardware(one))
-    even_share = sum(1 for one in known if _is_hardware(one)) / members
-    by_chance = members * at_least(len(group), len(known), 1 / members)
+    by_chance = members * at_least(len(group), known, 1 / members)
     return Offender(
         kind,
         name,

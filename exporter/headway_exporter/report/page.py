@@ -62,7 +62,7 @@ def _environment(*, gpus: bool) -> Environment:
         "share": together(units.share),
         "unbroken": unbroken,
         "utc": units.utc_words,
-        "utc_short": lambda wall: units.utc_words(wall).removesuffix(" UTC"),
+        "utc_short": lambda wall: units.utc(wall)[:16].replace("T", " "),
         "whole": units.whole,
         "words": lambda name: name.replace("_", " "),
     }

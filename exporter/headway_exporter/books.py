@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from headway_exporter.curve import StepCurve
+from headway_exporter.history import History
 from headway_exporter.labels import STATES
 
 if TYPE_CHECKING:
@@ -58,6 +59,15 @@ class _Open:
         inner = sum(max(0, min(stop, end) - max(start, begin)) for start, stop in self.pieces)
         return max(0, end - begin - inner)
 
+    def stretches(self, until: int) -> list[tuple[int, int]]:
+        """The times that belong to this interval, up to `until`."""
+        found, cursor = [], self.begin
+        for start, stop in sorted(self.pieces):
+            if min(start, until) > cursor:
+                found.append((cursor, min(start, until)))
+            cursor = max(cursor, stop)
+        return [*found, (cursor, until)] if until > cursor else found
+
     def advance(self, to: int) -> None:
         """Forgets what lies before `to`: it is booked."""
         if to > self.begin:
@@ -87,6 +97,7 @@ class SlotLedger:
         self.lost = 0
         self._first = StepCurve()  # the first pass over each step: what is regained or not
         self._live = StepCurve()  # the steps that the current weights contain
+        self.history = History()
         self._stack: list[_Open] = []
         self._edge = 0  # latest time that was dealt with: no later sight may reach back before it
         self._entered = 0
@@ -185,11 +196,14 @@ class SlotLedger:
         own = run.durations
         for state, shares in (("data_wait", run.waits), ("checkpoint_save", run.blocked)):
             if any(shares):
-                self._book(state, sum(shares))
+                self._book_run(state, run.starts, run.ends, shares)
                 own = list(map(operator.sub, own, shares))
         end, bottom = run.ends[-1], self._stack[0]
-        self._book("other", end - bottom.begin - sum(run.durations))
-        self._book("productive", sum(own))
+        gaps_begin = [bottom.begin, *run.ends[:-1]]
+        gaps = list(map(operator.sub, run.starts, gaps_begin))
+        if any(gaps):
+            self._book_run("other", gaps_begin, run.starts, gaps)
+        self._book_run("productive", run.starts, run.ends, own)
         bottom.advance(end)
         self._edge = max(self._edge, end)
         for curve in (self._live, self._first):
@@ -274,9 +288,10 @@ class SlotLedger:
             return self._closed_spans
         return self._closed_spans + max(now, self._edge) - self._span_begin
 
-    def pending(self, now: int) -> int:
-        """Nanoseconds in intervals that are open."""
-        return sum(interval.own(interval.begin, limit) for interval, limit in self._limits(max(now, self._edge)))
+    def pending(self, now: int, state: str | None = None) -> int:
+        """Nanoseconds in intervals that are open; only in those of `state` when that is given."""
+        limits = self._limits(max(now, self._edge))
+        return sum(open_.own(open_.begin, limit) for open_, limit in limits if state in (None, open_.state))
 
     @property
     def in_reserve(self) -> bool:
@@ -302,8 +317,20 @@ class SlotLedger:
         self._edge = max(self._edge, at)
         return self._edge
 
-    def _book(self, state: str, amount: int) -> None:
+    def _book(self, state: str, amount: int, begin: int, end: int) -> None:
+        """So much time of an interval was spent on `state`."""
         self.states[state] += amount
+        self.history.add(state, begin, end, amount)
+
+    def _book_run(self, state: str, begins: list[int], ends: list[int], amounts: list[int]) -> None:
+        """As `_book` for each of many intervals, one after the other in time."""
+        self.states[state] += sum(amounts)
+        self.history.add_run(state, begins, ends, amounts)
+
+    def _book_open(self, interval: _Open, until: int, state: str | None = None) -> None:
+        """What is an open interval's own up to `until`, for its own state or for another."""
+        for begin, end in interval.stretches(until):
+            self._book(state or interval.state, end - begin, begin, end)
 
     def _limits(self, until: int) -> list[tuple[_Open, int]]:
         """Each open interval with the time at which the next inner one takes over."""
@@ -317,17 +344,17 @@ class SlotLedger:
     def _settle(self, until: int, state: str | None = None) -> None:
         """Books what is open up to `until`, to each interval's own state or all to `state`; the intervals go on from there."""
         for interval, limit in self._limits(until):
-            self._book(state or interval.state, interval.own(interval.begin, limit))
+            self._book_open(interval, limit, state)
         for interval in self._stack:
             interval.advance(until)
 
     def _close_innermost(self, at: int) -> None:
         interval = self._stack.pop()
-        self._book(interval.state, interval.own(interval.begin, at))
+        self._book_open(interval, at)
         outer = self._stack[-1]
         outer.pieces.append((interval.begin, at))
         if len(outer.pieces) > MOST_PIECES:
-            self._book(outer.state, outer.own(outer.begin, at))
+            self._book_open(outer, at)
             outer.advance(at)
 
     def _book_step(self, begin: int, end: int, record: StepRecord, state: str) -> int:
@@ -339,7 +366,7 @@ class SlotLedger:
         if (
             began_here and len(self._stack) == 1 and not bottom.pieces
         ):  # nearly always: a short cut for what follows below
-            self._book(bottom.state, begin - bottom.begin)
+            self._book(bottom.state, begin - bottom.begin, bottom.begin, begin)
             owned = end - begin
         else:
             self._settle(begin)
@@ -348,7 +375,7 @@ class SlotLedger:
         waited = min(max(record.data_wait_ns, 0), owned)
         blocked = min(max(record.blocked_ns, 0), owned - waited)
         for name, amount in (("data_wait", waited), ("checkpoint_save", blocked), (state, owned - waited - blocked)):
-            self._book(name, amount)
+            self._book(name, amount, begin, end)
         for interval in self._stack:
             interval.advance(end)
         if began_here:  # else it is the last step from before a failure

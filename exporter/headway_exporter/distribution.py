@@ -20,6 +20,11 @@ class Distribution:
         self.total = 0.0
         self._counts = [0] * (len(bounds) + 1)
 
+    @property
+    def counts(self) -> list[int]:
+        """Observations in each bucket, the last one those above all bounds."""
+        return list(self._counts)
+
     def observe(self, value: float) -> None:
         """Adds one value."""
         self._counts[bisect_left(self.bounds, value)] += 1

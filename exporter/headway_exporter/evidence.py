@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 _PASSING: Final = frozenset({"RankShouldRestart", "SystemExit", "KeyboardInterrupt", "GeneratorExit"})
 """Exceptions that carry out somebody's decision: they tell that something ended, not why."""
 _TEXT_LIMIT: Final = 160
+_TRACEBACK_LIMIT: Final = 2_000
 _VARIABLE: Final = re.compile(r"0x[0-9a-fA-F]+|\d+(?:\.\d+)*")
 """Numbers and addresses: what differs between two failures of one kind."""
 _FOREIGN: Final = re.compile(r"[/\\](site-packages|dist-packages|lib/python3\.\d+)[/\\]|\(<frozen ")
@@ -50,6 +51,14 @@ def from_launcher(slot: Slot | None, event: Event) -> Evidence | None:
         code = fields["exit_code"]
         return _evidence("launcher_exit", event, f"launcher ended: {exit_text(code)}", exit_code=code)
     return None
+
+
+def late_exit(slot: Slot, event: Event) -> Evidence | None:
+    """What the launcher tells of a process when another one has taken its place already."""
+    code, pid = event.fields.get("exit_code", 0), event.fields.get("pid")
+    if event.kind != "worker_exited" or code == 0 or pid is None or pid not in list(slot.former_pids)[-1:]:
+        return None
+    return _evidence("exit", event, f"rank {slot.rank}: {exit_text(code)}", slot.number, exit_code=code)
 
 
 def from_death(slot: Slot, seen: DeathSeen, wall: float) -> Evidence | None:
@@ -126,6 +135,7 @@ def _caught(slot: Slot, event: Event) -> Evidence:
         slot.number,
         category=category if category in CAUSES else None,
         signature=_signature(name, message, fields.get("traceback", "")),
+        traceback=fields.get("traceback", "")[-_TRACEBACK_LIMIT:],
     )
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from headway_exporter import verdicts
 from headway_exporter.causes import Diagnosis, diagnose
 from headway_exporter.distribution import Distribution
+from headway_exporter.incident_ids import incident_id
 from headway_exporter.incidents import BACK, CLOSED, Happening, Incident, State
 from headway_exporter.phases import Timeline
 from headway_exporter.recoveries import Recovery, Try, first_known
@@ -21,6 +22,8 @@ from headway_exporter.schema import RECOVERY_BUCKETS, ROLLBACK_BUCKETS
 from headway_exporter.thresholds import DEFAULT
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from headway.events import Event
     from headway_exporter.runinfo import RunInfo
     from headway_exporter.scene import Evidence, Marker
@@ -33,7 +36,7 @@ MOST_KEPT: Final = 200
 class Failures:
     """Folds evidence, restarts, loads, commits and steps of one pod."""
 
-    def __init__(self, info: RunInfo, pod_index: str, limits: Thresholds = DEFAULT) -> None:
+    def __init__(self, info: RunInfo, pod_index: str, limits: Thresholds = DEFAULT, run: str = "") -> None:
         self.incidents: deque[Incident] = deque(maxlen=MOST_KEPT)
         self.recoveries: deque[Recovery] = deque(maxlen=MOST_KEPT)
         self.restarts: Counter[str] = Counter()
@@ -55,6 +58,11 @@ class Failures:
         self.without_progress = 0
         self.same_checkpoint_loads = 0
         self.oom_rose: float | None = None
+        self.unsettled: Incident | None = None
+        """The newest incident, until all its losses are known."""
+        self.clock_offset = 0.0
+        """Wall clock less CLOCK_MONOTONIC, seconds, at the last look."""
+        self._run = run
         self._info = info
         self._pod_index = pod_index
         self._limits = limits
@@ -102,21 +110,38 @@ class Failures:
     # The fold.
 
     def fail(
-        self, evidence: Evidence, *, tip: int, mark: int, durable: int | None, markers: tuple[Marker, ...]
+        self,
+        evidence: Evidence,
+        *,
+        tip: int,
+        mark: int,
+        durable: int | None,
+        markers: tuple[Marker, ...],
+        incarnation: str | None = None,
+        booked: Mapping[str, int] | None = None,
     ) -> None:
-        """A sign of a failure: opens an incident, or begins a further try, or adds to the one under way."""
+        """A sign of a failure: opens an incident, or begins a further try, or adds to the one under way.
+
+        `incarnation`: the one that failed; `booked`: what the pod's books say before they hear of the failure.
+        """
         recovery = self.recovering
         restarted = None if recovery is None else recovery.current.restarted
         again = recovery is None or (restarted is not None and evidence.at > restarted)
         if again:
             if self.open is None:
-                opened = Incident.at(evidence.at, evidence.wall, mark, durable, self._info.node, self._limits)
-                self.incidents.append(opened)
+                self._open_incident(evidence, mark, durable, incarnation, booked)
             self._begin(evidence, tip, mark, markers)
             self.incidents[-1].happens(Happening.FAILED)
         one = self.incidents[-1].current
-        if one.add(evidence):
+        if one.add(self.incidents[-1].keep(evidence)):
             self._diagnose(one)
+
+    def late(self, evidence: Evidence) -> None:
+        """More of a failure after which others were started already: its try has another cause perhaps, and was counted as it was."""
+        over = [one for one in self.recoveries[-1].tries if one.restarted is not None] if self.recoveries else []
+        if over and not any(item.kind == "exit" and item.slot == evidence.slot for item in over[-1].evidence):
+            over[-1].add(evidence)
+            self._diagnose(over[-1])
 
     def stop(self, evidence: Evidence) -> None:
         """The launcher was told to end: no failure by itself, but the reason of those that follow."""
@@ -132,6 +157,7 @@ class Failures:
             return
         self.incidents[-1].restarted_by(layer)
         recovery.restarted_by(layer, at)
+        recovery.current.restarted_wall = at + self.clock_offset
         self._diagnose(recovery.current)
         self.restarts[layer] += 1
         self.without_progress += 1
@@ -212,6 +238,27 @@ class Failures:
             one.add(self._stop)
         self._stop = None
 
+    def _open_incident(
+        self,
+        evidence: Evidence,
+        mark: int,
+        durable: int | None,
+        incarnation: str | None,
+        booked: Mapping[str, int] | None,
+    ) -> None:
+        incident = Incident.at(evidence, mark, durable, self._limits)
+        # A loop that swallows its exceptions may fail more than once in one incarnation.
+        before = sum(one.incarnation == incarnation for one in self.incidents) if incarnation is not None else 0
+        named = f"{incarnation} again {before}" if before else incarnation
+        incident.id = incident_id(self._run, named, self._pod_index, evidence.wall)
+        incident.incarnation, incident.booked = incarnation, dict(booked or {})
+        known, before_it = self._info.circumstances, self.incidents[-1].circumstances if self.incidents else None
+        incident.circumstances = before_it if before_it == known else known  # one object for many incidents
+        self.incidents.append(incident)
+        if self.unsettled is not None:  # it will not regain its mark any more: what is lost from now on is another's
+            self.unsettled.lost = self.unsettled.more_than_when_opened(incident.booked)
+        self.unsettled = incident
+
     def _open_recovery(self, recovery: Recovery, progressed: float) -> None:
         for unfinished in self._catching_up:
             self._book_catch_up(unfinished, progressed)
@@ -225,6 +272,7 @@ class Failures:
             self.restart(end, "in_process")
         self._end_try(recovery, end)
         recovery.close(end, step)
+        recovery.closed_wall = end + self.clock_offset
         recovery.diagnosis = first_known([one.diagnosis for one in recovery.tries])
         self.incidents[-1].stepped(self._limits)
         self.closed[recovery.layer or "in_process"] += 1
@@ -240,7 +288,7 @@ class Failures:
 
     def _regained(self, recovery: Recovery, end: float) -> None:
         self._book_catch_up(recovery, end)
-        recovery.regained = end
+        recovery.regained, recovery.regained_wall = end, end + self.clock_offset
         self.high_water.observe(end - recovery.opened)
 
     def _book_catch_up(self, recovery: Recovery, until: float) -> None:
@@ -248,7 +296,8 @@ class Failures:
         if recovery.closed is not None and not recovery.caught_up:
             recovery.caught_up = True
             self._booked_until = max(self._booked_until, until)
-            self.phases[recovery.layer or "in_process", "catch_up"] += max(0.0, until - recovery.closed)
+            seconds = recovery.current.phases["catch_up"] = max(0.0, until - recovery.closed)
+            self.phases[recovery.layer or "in_process", "catch_up"] += seconds
 
     def _end_try(self, recovery: Recovery, end: float) -> None:
         """Decides the try's cause, and counts it if it began on this pod; books its time."""
@@ -260,7 +309,8 @@ class Failures:
             if one.diagnosis.origin is not None:
                 self.rank_failures[one.diagnosis.origin] += 1
         self._booked_until = max(self._booked_until, end)
-        for phase, seconds in one.timeline.durations(end).items():
+        one.phases = one.timeline.durations(end)
+        for phase, seconds in one.phases.items():
             self.phases[layer, phase] += seconds
 
     def _diagnose(self, one: Try) -> None:
@@ -298,7 +348,7 @@ class Failures:
         if incident.state not in CLOSED or incident.closed is not None:
             return
         incident.recurred |= verdicts.reasons(incident, self._limits)
-        incident.closed = at
+        incident.closed, incident.closed_wall = at, at + self.clock_offset
         self.outcomes[incident.state.value, bool(incident.recurred)] += 1
         diagnosis = incident.diagnosis
         if self._began_here(diagnosis, incident.recoveries[0].tries[0].markers):

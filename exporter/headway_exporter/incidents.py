@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import enum
 from collections import Counter, deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
@@ -31,8 +31,11 @@ if TYPE_CHECKING:
 
     from headway_exporter.causes import Diagnosis
     from headway_exporter.recoveries import Recovery, Try
+    from headway_exporter.runinfo import Circumstances
+    from headway_exporter.scene import Evidence
     from headway_exporter.thresholds import Thresholds
 
+MOST_TRACEBACKS: Final = 8
 MOST_LOADS: Final = 64
 """Different checkpoints whose loads are counted in one incident."""
 
@@ -133,14 +136,50 @@ class Incident:
     recurred: frozenset[str] = frozenset()
     """Reasons that were found for good."""
     closed: float | None = None
-    node: str = ""
-    """Of this pod."""
+    closed_wall: float | None = None
+    id: str = ""
+    """The same on every pod (`incident_ids`)."""
+    incarnation: str | None = None
+    """The one that failed; None before there was any."""
+    circumstances: Circumstances | None = None
+    """What was in force when it opened."""
+    tracebacks: list[str] = field(default_factory=list)
+    """Those kept in its evidence."""
+    booked: dict[str, int] = field(default_factory=dict)
+    """What the pod's books said of `losses.STATES` when it opened, nanoseconds."""
+    lost: dict[str, int] = field(default_factory=dict)
+    """What they have said more since then: up to its closure, and once the mark is regained up to then."""
+    written: str = ""
+    """What its record said when it was last written (a checksum)."""
+    looked_at: str = ""
+    """How much was known of it when its record was last compared with that."""
+    revision: int = 0
+    """Of the record to be written next."""
+    at_rest: bool = False
+    """Nothing more will become known of it."""
 
     @classmethod
-    def at(cls, opened: float, wall: float, mark: int, durable: int | None, node: str, limits: Thresholds) -> Incident:
-        """A new one; `limits` say how many tries are compared."""
+    def at(cls, evidence: Evidence, mark: int, durable: int | None, limits: Thresholds) -> Incident:
+        """A new one that begins with this evidence; `limits` say how many tries are compared."""
         compared = max(MOST_TRIES, limits.same_fingerprint_failures, limits.same_step_reloads + 1)
-        return cls(opened, wall, mark, durable, deque(maxlen=compared), node=node)
+        return cls(evidence.at, evidence.wall, mark, durable, deque(maxlen=compared))
+
+    @property
+    def node(self) -> str:
+        """Of this pod, when it opened."""
+        return "" if self.circumstances is None else self.circumstances.node
+
+    def more_than_when_opened(self, booked: Mapping[str, int]) -> dict[str, int]:
+        """Nanoseconds by state that the books have now and had not then."""
+        return {state: max(0, amount - self.booked.get(state, 0)) for state, amount in booked.items()}
+
+    def keep(self, evidence: Evidence) -> Evidence:
+        """The evidence as it is kept: with its traceback as long as there are not many, and not the same one again."""
+        if evidence.traceback and (len(self.tracebacks) >= MOST_TRACEBACKS or evidence.traceback in self.tracebacks):
+            return replace(evidence, traceback="")
+        if evidence.traceback:
+            self.tracebacks.append(evidence.traceback)
+        return evidence
 
     @property
     def current(self) -> Try:

@@ -6,9 +6,17 @@ Times are integer nanoseconds. Nothing here reads a clock.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 
 from headway_exporter.books import SlotLedger
 from headway_exporter.labels import STATES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+UNAVAILABLE: Final = ("init", "detect", "restart", "down")
+"""States in which the infrastructure keeps a rank from training."""
 
 
 @dataclass(frozen=True)
@@ -20,6 +28,8 @@ class Totals:
     pending: int
     pending_standby: int
     """The part of `pending` that a rank in reserve spends."""
+    pending_unavailable: int
+    """The part of `pending` that nobody trains in, whatever becomes of it."""
     unregained: int
     lost: int
 
@@ -35,8 +45,12 @@ class Totals:
 
     @property
     def infrastructure_goodput(self) -> float | None:
-        """1 - (init + detect + restart + down) / (elapsed - standby); None before there is any time."""
-        return self._ratio(self.counted - sum(self.states[state] for state in ("init", "detect", "restart", "down")))
+        """1 - (init + detect + restart + down) / (elapsed - standby); None before there is any time.
+
+        What is open counts with it where it is one of these already: a restart that never ends is no less bad than one that did.
+        """
+        unavailable = sum(self.states[state] for state in UNAVAILABLE) + self.pending_unavailable
+        return self._ratio(self.counted - unavailable)
 
     def _ratio(self, good: int) -> float | None:
         return good / self.counted if self.counted > 0 else None
@@ -78,6 +92,20 @@ class Ledger:
             elapsed=sum(slot.elapsed(now) for slot in slots),
             pending=sum(slot.pending(now) for slot in slots),
             pending_standby=sum(slot.pending(now) for slot in slots if slot.in_reserve),
+            pending_unavailable=sum(
+                slot.pending(now, state) for slot in slots if not slot.in_reserve for state in UNAVAILABLE
+            ),
             unregained=sum(slot.unregained for slot in slots),
             lost=sum(slot.lost for slot in slots),
         )
+
+    def booked(self, states: Iterable[str]) -> dict[str, int]:
+        """Nanoseconds that are booked for each of these states, over all slots."""
+        return {state: sum(slot.states[state] for slot in self.slots.values()) for state in states}
+
+    def so_far(self, states: Iterable[str], now: int) -> dict[str, int]:
+        """As `booked`, with what is open now and would be booked as that."""
+        return {state: amount + self._pending(state, now) for state, amount in self.booked(states).items()}
+
+    def _pending(self, state: str, now: int) -> int:
+        return sum(slot.pending(now, state) for slot in self.slots.values())

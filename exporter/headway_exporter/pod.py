@@ -11,7 +11,7 @@ from collections import Counter, deque
 from typing import TYPE_CHECKING, Any, Final
 
 from headway.events import Event
-from headway_exporter import bulk, podstate
+from headway_exporter import bulk, losses, podstate
 from headway_exporter import evidence as signs
 from headway_exporter.checkpoints import Checkpoints
 from headway_exporter.failures import Failures
@@ -44,7 +44,7 @@ class Pod:
         self.info = RunInfo()
         self.slots: dict[int, Slot] = {}
         self.ledger = Ledger()
-        self.failures = Failures(self.info, pod_index, thresholds)
+        self.failures = Failures(self.info, pod_index, thresholds, run)
         self.checkpoints = Checkpoints()
         self.steps = Steps()
         self.replay_checks = ReplayChecks()
@@ -71,12 +71,13 @@ class Pod:
 
     def set_clock(self, mono: float, wall: float) -> None:
         """The two clocks at one moment, before the observations up to it are folded."""
-        self._offset = wall - mono
+        self._offset = self.failures.clock_offset = wall - mono
 
     def advance(self, mono: float) -> None:
         """All observations up to `mono` are folded."""
         self.now = max(self.now, mono)
         self.failures.watch(self.now, self.last_trace, alive=bool(self.alive))
+        losses.settle(self)
 
     @property
     def now_ns(self) -> int:
@@ -135,6 +136,7 @@ class Pod:
         self.last_trace = max(self.last_trace, mono)
         if self.state != "productive" or not isinstance(seen, StepSeen):  # a step in the loop changes nothing
             self._note_state(mono)
+            losses.settle(self)
 
     def _slot(self, number: int) -> Slot | None:
         """The slot, made when new; None beyond the bound."""
@@ -249,7 +251,12 @@ class Pod:
             self.failures.stop(stop)
             return
         named = event.fields.get("local_rank")
-        self._fail(signs.from_launcher(None if named is None else self._slot(named), event))
+        slot = None if named is None else self._slot(named)
+        late = None if slot is None else signs.late_exit(slot, event)
+        if late is not None:
+            self.failures.late(late)
+        else:
+            self._fail(signs.from_launcher(slot, event))
 
     # Lives.
 
@@ -350,6 +357,8 @@ class Pod:
             mark=self.mark,
             durable=self.checkpoints.durable_step,
             markers=markers,
+            incarnation=self._incarnation,
+            booked=self.ledger.booked(losses.STATES),
         )
 
     def _checkpoint(self, slot: Slot, event: Event) -> None:

@@ -44,6 +44,9 @@ class Try:
     """Weights had been restored, or steps made, since the failure before: so it says something at which step it failed."""
     stopped: bool = False
     """The launcher was told to end."""
+    restarted_wall: float | None = None
+    phases: dict[str, float] = field(default_factory=dict)
+    """Seconds by recovery phase, once it is over."""
 
     def add(self, evidence: Evidence) -> bool:
         """One more sign; False beyond a bound: the first ones tell the story."""
@@ -89,6 +92,8 @@ class Recovery:
     caught_up: bool = False
     """The time of its phase catch_up is booked."""
     diagnosis: Diagnosis = UNKNOWN
+    closed_wall: float | None = None
+    regained_wall: float | None = None
     replay_check: str | None = None
     """Whether the replayed steps' losses were those of before; None: not known (yet), or nothing was replayed."""
 

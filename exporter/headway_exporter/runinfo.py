@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from headway_exporter.labels import PHASES
@@ -23,6 +24,17 @@ _SETTINGS: Final = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class Circumstances:
+    """What was in force at one moment."""
+
+    node: str
+    world_size: int | None
+    pods_expected: int | None
+    versions: dict[str, str]
+    settings: dict[str, float | str]
+
+
 class RunInfo:
     """The newest word on each; texts are cut, unknown names left out."""
 
@@ -38,7 +50,10 @@ class RunInfo:
         self.budget_limit: dict[str, int] = {}
         self.budget_remaining: dict[str, int] = {}
         self.phase_gaps: dict[str, float] = {}
-        self._declared: tuple[tuple[str, object], ...] = ()
+        self.versions: dict[str, str] = {}
+        self.declared: dict[str, float | str] = {}
+        """Settings as the trainer named them, whether this version knows them or not."""
+        self._declared: tuple[tuple[tuple[str, object], ...], ...] = ((), ())  # asked for at every step
 
     def process_started(self, event: Event) -> None:
         """Takes what a `process_started` event tells."""
@@ -48,7 +63,9 @@ class RunInfo:
         self.node = _text(fields.get("node"), self.node)
         self.backend = _text(fields.get("backend"), self.backend)
         versions = fields.get("versions", {})
-        self._declare({f"version of {name}": text for name, text in versions.items()})
+        told = {name: text for name, text in versions.items() if isinstance(text, str)}
+        self.versions = _with(self.versions, told)
+        self._declared = tuple(self.declared.items()), tuple(self.versions.items())
         self.torch_version = _text(versions.get("torch"), self.torch_version)
         self.nvrx_version = _text(versions.get("nvrx"), self.nvrx_version)
         self.pods_expected = fields.get("pods_expected", self.pods_expected)
@@ -68,9 +85,19 @@ class RunInfo:
         """World size, configuration and code, as far as the trainer told: where one differs, the same step has another loss."""
         return self.world_size, self._declared
 
+    @property
+    def circumstances(self) -> Circumstances:
+        """What is in force now."""
+        settings, budget = dict(self.declared), self.budget_limit.get("launcher")
+        if budget is not None:
+            settings["restart_budget"] = budget
+        return Circumstances(self.node, self.world_size, self.pods_expected, dict(self.versions), settings)
+
     def settings_seen(self, settings: Mapping[str, Any]) -> None:
         """What is in force, as far as this version knows the names."""
-        self._declare(settings)
+        plain = {name: value for name, value in settings.items() if isinstance(value, (int, float, str))}
+        self.declared = _with(self.declared, plain)
+        self._declared = tuple(self.declared.items()), tuple(self.versions.items())
         found = {name: number(settings.get(name)) for name in _SETTINGS}
         self.settings |= {name: value for name, value in found.items() if value is not None}
 
@@ -81,11 +108,6 @@ class RunInfo:
         if limit is not None:
             self.budget_limit["in_process"] = int(limit)
             self.budget_remaining["in_process"] = max(0, int(limit) - fields.get("iteration", 0))
-
-    def _declare(self, values: Mapping[str, Any]) -> None:
-        known = {name: value for name, value in values.items() if isinstance(value, (int, float, str))}
-        declared = dict(self._declared) | known
-        self._declared = tuple(sorted(declared.items())[:_MOST_DECLARED])
 
     def group_failed(self, fields: Mapping[str, Any]) -> None:
         """The launcher told its budget; the restart it announces is taken off."""
@@ -101,6 +123,12 @@ class RunInfo:
             phase = name if name in PHASES else "other"
             if seconds is not None and seconds >= 0:
                 self.phase_gaps[phase] = max(self.phase_gaps.get(phase, 0.0), seconds)
+
+
+def _with(known: dict[str, Any], told: Mapping[str, Any]) -> dict[str, Any]:
+    """What is known and what was told last, in the order of names; bounded."""
+    cut = {_text(name, ""): _text(value, "") if isinstance(value, str) else value for name, value in told.items()}
+    return dict(sorted((known | cut).items())[:_MOST_DECLARED])
 
 
 def _text(value: object, otherwise: str) -> str:

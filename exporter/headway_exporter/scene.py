@@ -47,6 +47,8 @@ class Evidence:
     """When the process had been told to end by a signal."""
     silent_seconds: float = 0.0
     """Time since the process completed its last step; 0 when the time of its death is not known."""
+    traceback: str = ""
+    """The innermost frames of an exception, as far as they are kept."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,7 +67,7 @@ def status(pod: Pod, dropped: Mapping[str, int]) -> dict[str, Any]:
         "finished": pod.finished,
         "dropped": dict(dropped),
     }
-    return {name: _plain(value) for name, value in document.items()}
+    return {name: plain(value) for name, value in document.items()}
 
 
 def _recovery(recovery: Recovery) -> dict[str, Any]:
@@ -109,10 +109,12 @@ def _incident(pod: Pod, incident: Incident) -> dict[str, Any]:
     }
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """The value without the numbers that JSON does not have."""
     if isinstance(value, float) and not math.isfinite(value):
         return None
     if isinstance(value, dict):
-        return {name: _plain(item) for name, item in value.items()}
+        return {name: plain(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [plain(item) for item in value]
     return value

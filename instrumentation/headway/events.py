@@ -98,9 +98,9 @@ KINDS: Final[Mapping[str, Kind]] = {
             "versions": Field(TABLE, "name to version: headway, python, torch, nvrx"),
             "settings": Field(
                 TABLE,
-                "what is in force, name to number: total_steps, checkpoint_interval_steps, "
+                "what is in force, name to number or short text: total_steps, checkpoint_interval_steps, "
                 "in_process_restart_budget, heartbeat_initial_seconds, heartbeat_rank_seconds, soft_timeout_seconds, hard_timeout_seconds, "
-                "collective_timeout_seconds",
+                "collective_timeout_seconds, config_fingerprint, text_fingerprint (where any of them changes, losses cannot be compared)",
             ),
             "pods_expected": Field(INTEGER, "pods that the run should have"),
             "life_lock": Field(FLAG, "whether the kernel will tell of this life's death"),

@@ -67,7 +67,7 @@ class Recorder:
         self,
         identity: Identity,
         *,
-        settings: Mapping[str, float] | None = None,
+        settings: Mapping[str, float | str] | None = None,
         backend: str | None = None,
         environ: Mapping[str, str] | None = None,
     ) -> None:
@@ -105,7 +105,7 @@ class Recorder:
     def from_env(
         cls,
         *,
-        settings: Mapping[str, float] | None = None,
+        settings: Mapping[str, float | str] | None = None,
         backend: str | None = None,
         environ: Mapping[str, str] | None = None,
     ) -> Recorder:
@@ -114,7 +114,7 @@ class Recorder:
         Call it in the code that trains and not at import: a spawned child that imports the module again is no rank.
 
         Args:
-            settings: what is in force, name to number, for the `process_started` event (see `headway.events`).
+            settings: what is in force, name to number or short text, for the `process_started` event (see `headway.events`).
             backend: the collectives' backend, nccl or gloo.
             environ: environment variables, by default the process's own (see `headway.environment`).
         """
@@ -322,7 +322,7 @@ class Recorder:
         _singleton.forget(self)
 
     def _begin(
-        self, session: Session, settings: Mapping[str, float], backend: str | None, environ: Mapping[str, str]
+        self, session: Session, settings: Mapping[str, float | str], backend: str | None, environ: Mapping[str, str]
     ) -> None:
         identity = self.identity
         if session.ring is None:

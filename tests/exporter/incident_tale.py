@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pod_story import Story
 
@@ -16,15 +16,26 @@ GAP = 1.0
 class Tale(Story):
     """Tells acts, apart by commas.
 
-    `steps 9-12` · `fail 1` (rank 1 raises) · `kill 1` · `stop` (the launcher is told to end) · `gone` (all processes die) ·
-    `in_process 8`, `launcher 8`, `orchestrator 8` (restart, and load of step 8) · `commit 12` · `reject 12` · `finish` ·
-    `wait 100` (seconds).
+    `steps 9-12` · `fail 1` (rank 1 raises) · `echo 1` (its collective broke) · `kill 1` · `stop` (the launcher is told to end) ·
+    `gone` (all processes die) · `in_process 8`, `launcher 8`, `orchestrator 8` (restart, and load of step 8) · `commit 12` ·
+    `reject 12` · `finish` · `wait 100` (seconds).
     """
 
-    def __init__(self, ranks: int = 2) -> None:
-        super().__init__()
+    def __init__(
+        self,
+        ranks: int = 2,
+        pod_index: str = "0",
+        run: str = "story",
+        first_rank: int = 0,
+        world_size: int | None = None,
+        **told: Any,
+    ) -> None:
+        super().__init__(pod_index, run)
+        self.first_rank, self.world_size = first_rank, world_size
+        self.told = told
+        """Fields of every `process_started`."""
         self.ranks = tuple(range(ranks))
-        self.now = self.running(steps=10, slots=self.ranks)
+        self.now = self.running(steps=10, slots=self.ranks, **told)
         self._restarts = 0
 
     def tell(self, acts: str) -> Tale:
@@ -53,6 +64,9 @@ class Tale(Story):
     def _fail(self, rank: str) -> None:
         self.caught(int(rank), self.now, message=f"step {self.now} went wrong")
 
+    def _echo(self, rank: str) -> None:
+        self.echo(int(rank), self.now)
+
     def _kill(self, rank: str) -> None:
         self.die(int(rank), self.now)
 
@@ -68,11 +82,11 @@ class Tale(Story):
 
     def _launcher(self, load: str) -> None:
         self._restarts += 1
-        self.start(self.now, *self.ranks, cycle=self._restarts, attempt=self.pod._generation[0])
+        self.start(self.now, *self.ranks, cycle=self._restarts, attempt=self.pod._generation[0], **self.told)
         self._again(load)
 
     def _orchestrator(self, load: str) -> None:
-        self.start(self.now, *self.ranks, attempt=self.pod._generation[0] + 1)
+        self.start(self.now, *self.ranks, attempt=self.pod._generation[0] + 1, **self.told)
         self._again(load)
 
     def _again(self, load: str) -> None:

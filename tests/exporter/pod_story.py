@@ -16,11 +16,15 @@ WALL = 1_700_000_000.0
 class Story:
     """Tells a pod what happens; seconds count from the story's beginning. A life is a hundred times its slot, plus its number."""
 
-    def __init__(self, pod_index: str = "0") -> None:
-        self.pod = Pod("story", pod_index)
+    def __init__(self, pod_index: str = "0", run: str = "story") -> None:
+        self.pod = Pod(run, pod_index)
         self.pod.set_clock(0.0, WALL)
         self.lives: dict[int, int] = {}
         self.incarnations: dict[int, str | None] = {}
+        self.first_rank = 0
+        """Global rank of slot 0."""
+        self.world_size: int | None = None
+        """Ranks in the whole group; None: those of this pod."""
 
     def event(self, slot: int | None, kind: str, at: float, **fields: Any) -> None:
         """One journal line of the slot's present life, or of the launcher."""
@@ -36,8 +40,8 @@ class Story:
             self.incarnations[slot] = None
             pid = self.pid(slot)
             same = {
-                "rank": slot,
-                "world_size": len(slots),
+                "rank": self.first_rank + slot,
+                "world_size": self.world_size or len(slots),
                 "attempt": attempt,
                 "cycle": cycle,
                 "pid": pid,
@@ -53,7 +57,8 @@ class Story:
         """Training is entered, and a checkpoint loaded (0: from scratch)."""
         for slot in slots:
             self.incarnations[slot] = incarnation
-            self.event(slot, "train_entered", at, **({"rank": slot, "world_size": len(slots)} | fields))
+            same = {"rank": self.first_rank + slot, "world_size": self.world_size or len(slots)}
+            self.event(slot, "train_entered", at, **(same | fields))
         for slot in slots if load is not None else ():
             self.event(slot, "checkpoint", at, stage="loaded", step=load, seconds=0.5, verified=True)
 

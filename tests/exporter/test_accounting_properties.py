@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from headway.events import Event
 from headway.ring import StepRecord
+from headway_exporter import records
 from headway_exporter.labels import LAYERS
 from headway_exporter.observations import DeathSeen, EventSeen, StepSeen
 from headway_exporter.pod import Pod
@@ -129,7 +130,8 @@ def visible(pod: Pod) -> Any:
     recoveries = [(one.opened, one.closed, one.layer, one.steps_lost, one.diagnosis) for one in pod.failures.recoveries]
     places = [(slot.alive, slot.step, slot.rank, slot.incarnation) for slot in pod.slots.values()]
     steps = (pod.steps.step, pod.steps.completed, pod.steps.loss, pod.steps.tokens, pod.steps.durations.cumulative())
-    return totals, counters(pod), recoveries, places, steps, pod.mark, pod.state, pod.state_since_wall
+    kept = [records.record(pod, incident, 0.0) for incident in pod.failures.incidents]
+    return totals, counters(pod), recoveries, places, steps, pod.mark, pod.state, pod.state_since_wall, kept
 
 
 @settings(max_examples=150, deadline=None)
@@ -144,9 +146,10 @@ def test_every_moment_adds_up_and_no_counter_falls(sequence: list[Observation]) 
         totals, now = pod.ledger.totals(pod.now_ns), counters(pod)
         assert sum(totals.states.values()) + totals.pending == totals.elapsed
         assert all(now[name] >= amount for name, amount in before.items())
-        training, infrastructure = totals.training_goodput, totals.infrastructure_goodput
-        if training is not None and infrastructure is not None:
-            assert 0 <= training <= infrastructure <= 1
+        for later in (totals, pod.ledger.totals(pod.now_ns + 100 * SECOND)):
+            training, infrastructure = later.training_goodput, later.infrastructure_goodput
+            if training is not None and infrastructure is not None:
+                assert 0 <= training <= infrastructure <= 1
         before = now
     assert not pod.dropped["malformed"]
 

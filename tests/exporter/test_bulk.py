@@ -131,7 +131,8 @@ def everything(pod: Pod) -> Any:
     recoveries = [(one.opened, one.closed, one.regained, one.steps_lost) for one in pod.failures.recoveries]
     checks = (list(pod.replay_checks._first), pod.replay_checks._tip, pod.replay_checks.results)
     rest = (checks, pod.failures.without_progress, pod.source_wall, pod.state, pod.state_since_wall, pod.slots)
-    return books, steps, more, recoveries, rest
+    history = [(slot.history.width, slot.history.stretches) for _, slot in sorted(pod.ledger.slots.items())]
+    return books, steps, more, recoveries, rest, history
 
 
 @settings(max_examples=150, deadline=None)

@@ -266,6 +266,22 @@ def test_goodputs_of_a_run_with_a_rollback() -> None:
     assert totals.infrastructure_goodput == pytest.approx(1 - (10 + 1 + 6) / 25)
 
 
+def test_a_restart_that_never_ends_is_no_good_time() -> None:
+    """By hand: 10 s init, 5 s steps, 1 s detection, then a restart that is still open at 100; a rank in reserve is left out."""
+    ledger = Ledger()
+    for number in (0, 1):
+        ledger.slot(number).process_started(0, run_mark=0)
+        ledger.slot(number).train_entered(10, active=number == 0)
+    ledger.slot(1).phase(11, "init", begins=True)
+    for step in range(1, 6):
+        ledger.slot(0).step(StepRecord(step - 1, step, 9 + step, 1, 0, 0))
+    ledger.failed(16)
+    totals = ledger.totals(100)
+    assert (totals.pending_unavailable, totals.states["restart"]) == (84, 0)
+    assert totals.infrastructure_goodput == pytest.approx((110 - 10 - 10 - 1 - 84) / 110)
+    assert totals.training_goodput == pytest.approx(5 / 110)
+
+
 def test_no_goodput_before_there_is_time() -> None:
     """Nothing divided by nothing is not 0 %."""
     assert Ledger().totals(5).training_goodput is None

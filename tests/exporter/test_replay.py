@@ -135,6 +135,21 @@ def test_memory_is_bounded() -> None:
     assert len(checks._first) == MOST_LOSSES
 
 
+@pytest.mark.parametrize(("fingerprint", "result"), [("aa", "valid"), ("bb", "unverifiable")])
+def test_a_changed_configuration_is_noticed(fingerprint: str, result: str) -> None:
+    """Somebody restarts with another learning rate: other losses are no sign of a bad checkpoint."""
+    story = Story()
+    end = story.running(steps=0, settings={"config_fingerprint": "aa", "total_steps": 40})
+    for step in range(1, 11):
+        end = story.steps(end, 0, 1, first=step, last=step, loss=10.0 / step)
+    story.die(1, end)
+    story.start(end + 1, 0, 1, cycle=1, settings={"config_fingerprint": fingerprint, "total_steps": 40})
+    story.enter(end + 2, 0, 1, incarnation="second", load=4)
+    for step in range(5, 11):
+        story.steps(end + step, 0, 1, first=step, last=step, loss=10.0 / step)
+    assert story.pod.failures.recoveries[0].replay_check == result
+
+
 def test_the_result_is_on_the_recovery_and_in_the_counter() -> None:
     """People see it where they look after a restart."""
     story = Story()

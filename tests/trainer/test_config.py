@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from headway_trainer import config as c
+from headway_trainer.cli import settings_in_force
 
 
 @pytest.mark.parametrize(
@@ -102,6 +103,15 @@ def test_the_fingerprint_follows_what_decides_the_losses() -> None:
     ]
     assert {config.fingerprint() for config in same} == {base.fingerprint()}
     assert len({config.fingerprint() for config in [base, *other]}) == len(other) + 1
+
+
+def test_the_journal_is_told_of_what_decides_the_losses() -> None:
+    """Else a run that goes on with another learning rate looks as if its checkpoint had been bad."""
+    one = c.TrainConfig()
+    other = dataclasses.replace(one, seed=one.seed + 1)
+    told = settings_in_force(one)
+    assert told["config_fingerprint"] == one.fingerprint() != settings_in_force(other)["config_fingerprint"]
+    assert all(isinstance(value, (int, float, str)) for value in told.values())
 
 
 def test_the_error_survives_copies() -> None:

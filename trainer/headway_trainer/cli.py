@@ -57,7 +57,8 @@ def _open(config: TrainConfig) -> Resources:
     device = parallel.choose_device(config.parallel, local_rank=int(os.environ["LOCAL_RANK"]))
     parallel.setup_determinism(config.parallel, device)
     corpus = Corpus.open(config.data, seed=config.seed)
-    recorder = Recorder.from_env(settings=settings_in_force(config), backend=parallel.backend_for(device))
+    settings = settings_in_force(config) | {"text_fingerprint": corpus.fingerprint}
+    recorder = Recorder.from_env(settings=settings, backend=parallel.backend_for(device))
     markers, checkpoints = Path(config.output) / "faults", Path(config.checkpoint.directory)
     injector = FaultInjector(schedule, markers, rank, world_size, checkpoint_dir=checkpoints)
     return Resources(recorder, corpus, injector, _checkpointer(config, recorder), device)
@@ -77,10 +78,11 @@ def _make_folders(config: TrainConfig) -> None:
             raise ConfigError(option, f"cannot be written to: {folder}")
 
 
-def settings_in_force(config: TrainConfig) -> dict[str, float]:
+def settings_in_force(config: TrainConfig) -> dict[str, float | str]:
     """What the journal keeps of the configuration (see `process_started` in `headway.events`)."""
     resilience = config.resilience
-    settings: dict[str, float] = {
+    settings: dict[str, float | str] = {
+        "config_fingerprint": config.fingerprint(),
         "total_steps": config.steps,
         "collective_timeout_seconds": resilience.collective_timeout_seconds,
     }

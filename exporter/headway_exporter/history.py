@@ -1,0 +1,90 @@
+"""What a rank did when: its rank-seconds by state in each stretch of time, for a picture of the run in bounded memory.
+
+A stretch begins at a multiple of its width on CLOCK_MONOTONIC. The width is a second at first and doubles whenever the run has become
+too long, so that the histories of several slots fit together. An interval is divided evenly among the stretches that it
+touches, to the nanosecond: what all of them hold is what the books hold.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+FIRST_WIDTH: Final = 1_000_000_000
+MOST_STRETCHES: Final = 400
+
+
+class History:
+    """The history of one slot; all times are integer nanoseconds."""
+
+    __slots__ = ("_first", "_last", "stretches", "width")
+
+    def __init__(self) -> None:
+        self.width = FIRST_WIDTH
+        self.stretches: dict[int, dict[str, int]] = {}
+        """By number (its begin over the width): nanoseconds by state."""
+        self._first = self._last = 0
+
+    def add(self, state: str, begin: int, end: int, amount: int) -> None:
+        """Time of an interval, as much of it as is booked for `state`."""
+        if amount <= 0:
+            return
+        self._reach(begin, end)
+        width = self.width
+        number = begin // width
+        if end <= (number + 1) * width:
+            self._put(number, state, amount)
+            return
+        done, length = 0, end - begin
+        while done < amount:
+            number += 1
+            upto = amount * (min(number * width, end) - begin) // length
+            if upto > done:
+                self._put(number - 1, state, upto - done)
+            done = upto
+
+    def add_run(self, state: str, begins: Sequence[int], ends: Sequence[int], amounts: Sequence[int]) -> None:
+        """As `add` for each of many intervals, one after the other in time."""
+        self._reach(begins[0], ends[-1])
+        at = 0
+        while at < len(ends):
+            number = begins[at] // self.width
+            after = bisect_right(ends, (number + 1) * self.width, at)
+            if after > at:
+                self._put(number, state, sum(amounts[at:after]))
+            else:  # it goes on in the next stretch
+                self.add(state, begins[at], ends[at], amounts[at])
+                after = at + 1
+            at = after
+
+    def wider(self, width: int) -> dict[int, dict[str, int]]:
+        """The stretches put together to ones of this width, which is a power of two times its own."""
+        found: dict[int, dict[str, int]] = {}
+        factor = width // self.width
+        for number, states in self.stretches.items():
+            target = found.setdefault(number // factor, {})
+            for state, amount in states.items():
+                target[state] = target.get(state, 0) + amount
+        return found
+
+    def _put(self, number: int, state: str, amount: int) -> None:
+        if amount:
+            states = self.stretches.get(number)
+            if states is None:
+                states = self.stretches[number] = {}
+            states[state] = states.get(state, 0) + amount
+
+    def _reach(self, begin: int, end: int) -> None:
+        """Makes room for an interval."""
+        first, last = begin // self.width, end // self.width
+        if self._first <= first and last <= self._last:
+            return
+        if self.stretches:
+            first, last = min(first, self._first), max(last, self._last)
+        while last - first >= MOST_STRETCHES:
+            self.stretches = self.wider(2 * self.width)
+            self.width, first, last = 2 * self.width, first // 2, last // 2
+        self._first, self._last = first, last

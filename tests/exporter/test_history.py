@@ -1,0 +1,112 @@
+"""The history of what each rank did when, against the books."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import pytest
+from golden_story import FOLDER, load, pod_after
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from state_story import RUNS
+from test_accounting_properties import in_order, new_pod, sequences
+
+from headway_exporter.history import FIRST_WIDTH, MOST_STRETCHES, History
+from headway_exporter.summary import history
+
+if TYPE_CHECKING:
+    from headway_exporter.observations import Observation
+    from headway_exporter.pod import Pod
+
+CASES = sorted(FOLDER.glob("*.yaml"))
+SECOND = 1_000_000_000
+
+
+def summed(found: History) -> dict[str, int]:
+    total: Counter[str] = Counter()
+    for states in found.stretches.values():
+        total.update(states)
+    return dict(total)
+
+
+def check_against_books(pod: Pod) -> None:
+    for books in pod.ledger.slots.values():
+        assert summed(books.history) == {state: amount for state, amount in books.states.items() if amount}
+
+
+@pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
+def test_the_history_of_a_golden_case_is_its_books(path: str) -> None:
+    """The picture and the numbers beside it are the same seconds."""
+    check_against_books(pod_after(load(path)))  # type: ignore[arg-type]
+
+
+@settings(max_examples=100, deadline=None)
+@given(sequences)
+def test_nothing_is_missing_from_the_history(sequence: list[Observation]) -> None:
+    """For any sequence of observations, to the nanosecond."""
+    pod = new_pod()
+    for seen in in_order(sequence):
+        pod.fold([seen])
+        check_against_books(pod)
+
+
+intervals = st.tuples(st.integers(0, 10**15), st.integers(0, 10**13), st.integers(0, 10**13))
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(intervals, max_size=30))
+def test_it_stays_small_however_long_the_run(found: list[tuple[int, int, int]]) -> None:
+    """A run of weeks, an hour-long interval, or one that comes late: never more than so many stretches, and nothing lost."""
+    history, total = History(), 0
+    for begin, length, amount in found:
+        history.add("productive", begin, begin + length, min(amount, length))
+        total += min(amount, length)
+    assert sum(summed(history).values()) == total
+    assert len(history.stretches) <= MOST_STRETCHES
+    numbers = list(history.stretches)
+    assert not numbers or max(numbers) - min(numbers) < MOST_STRETCHES
+
+
+def test_an_interval_is_divided_where_it_was() -> None:
+    """Half a second in one stretch, a whole one, and a quarter."""
+    history = History()
+    history.add("eval", SECOND // 2, 9 * SECOND // 4, 7 * SECOND // 4)
+    assert history.stretches == {0: {"eval": SECOND // 2}, 1: {"eval": SECOND}, 2: {"eval": SECOND // 4}}
+    assert history.wider(2 * FIRST_WIDTH) == {0: {"eval": 3 * SECOND // 2}, 1: {"eval": SECOND // 4}}
+
+
+def test_the_way_there_makes_no_difference() -> None:
+    """A sidecar that follows and one that catches up draw the same picture: widening early or late divides alike."""
+    slowly, at_once = History(), History()
+    spans = [(start * 7 * SECOND // 3, (start + 1) * 7 * SECOND // 3) for start in range(2000)]
+    for begin, end in spans:
+        slowly.add("replay", begin, end, end - begin)
+    at_once.add("down", spans[-1][1], spans[-1][1] + 1, 1)
+    at_once.add_run("replay", [a for a, _ in spans], [b for _, b in spans], [b - a for a, b in spans])
+    slowly.add("down", spans[-1][1], spans[-1][1] + 1, 1)
+    assert (slowly.width, slowly.stretches) == (at_once.width, at_once.stretches)
+    assert slowly.width > FIRST_WIDTH
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_no_stretch_holds_more_than_its_width(name: str) -> None:
+    """A rank does one thing at a time, so a bar of the picture is never overfull."""
+    for run in RUNS[name]():
+        found = history(run.pod)
+        for slot in found["slots"].values():
+            assert slot["buckets"]
+            for number, states in slot["buckets"]:
+                assert number >= 0
+                assert sum(states.values()) <= found["width_seconds"] + 1e-9
+
+
+def test_slots_of_different_ages_share_one_axis() -> None:
+    """A rank that joined late has a short history of its own, and is drawn on the same scale."""
+    pod = RUNS["nothing"]()[0].pod
+    pod.ledger.slot(0).history.add("eval", 5000 * SECOND, 5001 * SECOND, SECOND)
+    found = history(pod)
+    assert pod.ledger.slot(0).history.width != pod.ledger.slot(1).history.width
+    assert found["width_seconds"] == 16.0
+    own = {state: amount for _, states in found["slots"]["1"]["buckets"] for state, amount in states.items()}
+    assert own.keys() <= {state for state, amount in pod.ledger.slot(1).states.items() if amount}

@@ -29,6 +29,11 @@ class Row:
     available: bool
     """The job was able to train, by infrastructure goodput."""
 
+    @property
+    def title(self) -> str:
+        """Its name, for people; time that is not over is named after what it is so far."""
+        return self.meaning if self.name == PENDING else self.name.replace("_", " ")
+
 
 @dataclass(frozen=True, slots=True)
 class Accounts:
@@ -63,10 +68,11 @@ def accounts(run: Run) -> Accounts:
         (name, STATE_WORDS[name], states.get(name, 0.0)) for name in STATES if name not in ("productive", "standby")
     ]
     found.append((UNREGAINED, "new steps that a failure undid, not yet done again", unregained))
-    found.append(
-        (PENDING, "under way, not yet known as what", max(elapsed - progress - sum(row[2] for row in found), 0.0))
-    )
+    open_states = {pod.state for pod in run.pods if pod.pending_rank_seconds > 0 and pod.state is not None}
+    so_far = f", so far as {', '.join(sorted(open_states)).replace('_', ' ')}" if open_states else ""
+    found.append((PENDING, f"not over yet{so_far}", max(elapsed - progress - sum(row[2] for row in found), 0.0)))
     losses = sorted((row for row in found if row[2] > 0), key=lambda row: -row[2])
+    bad = {*UNAVAILABLE, PENDING} if open_states and open_states <= set(UNAVAILABLE) else set(UNAVAILABLE)
     rows = [("productive", "new steps that are still in the weights", progress), *losses]
     return Accounts(
         elapsed=elapsed,
@@ -74,7 +80,7 @@ def accounts(run: Run) -> Accounts:
         training_goodput=run.training_goodput,
         infrastructure_goodput=run.infrastructure_goodput,
         rows=tuple(
-            Row(name, meaning, seconds, seconds / elapsed if elapsed else 0.0, name not in UNAVAILABLE)
+            Row(name, meaning, seconds, seconds / elapsed if elapsed else 0.0, name not in bad)
             for name, meaning, seconds in rows
         ),
     )

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 MUCH: Final = 0.05
 """Share of all time from which a loss is worth a change."""
 OFTEN: Final = 3
+SHORT_SECONDS: Final = 3_600.0
+"""In a shorter run the start always weighs much."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +56,10 @@ def _fate(findings: Findings) -> Iterator[Action]:
             if run.durable_step is None
             else f"from the checkpoint of step {units.whole(run.durable_step)}"
         )
+        mended = any(one.recurring and one.outcome in ("open", "abandoned") for one in run.incidents)
         yield Action(
-            "Start the job again", f"No process came back and nothing will change by itself. It would go on {step}."
+            "Mend the cause below, then start the job again" if mended else "Start the job again",
+            f"No process came back and nothing will change by itself. It would go on {step}.",
         )
     elif findings.verdict.fate == "silent":
         yield Action(
@@ -65,7 +69,7 @@ def _fate(findings: Findings) -> Iterator[Action]:
 
 
 _AGAINST: Final = {
-    "no_progress": "Stop it rather than let it burn time: {attempts} attempts came no further than step {mark}.",
+    "no_progress": "{attempts} attempts came no further than step {mark}: more of the same only burns time. Mend the cause first.",
     "no_durable_progress": "Look at the checkpoints: {attempts} attempts left no newer one than {durable}, so each failure throws "
     "everything since then away.",
     "same_fingerprint": "A restart does not help against {cause} that comes back before any progress: mend the cause.",
@@ -189,7 +193,8 @@ def _saves(findings: Findings) -> Iterator[Action]:
 def _largest_loss(findings: Findings) -> Iterator[Action]:
     for row in findings.books.losses[:2]:
         text = _AGAINST_LOSS.get(row.name)
-        if text and row.share >= MUCH:
+        short = row.name == "init" and (findings.run.duration_seconds or 0.0) < SHORT_SECONDS
+        if text and row.share >= MUCH and not short:
             yield Action(
                 f"{units.share(row.share)} of the time went into {row.name.replace('_', ' ')}: {row.meaning}",
                 text,

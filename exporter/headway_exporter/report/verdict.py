@@ -147,7 +147,7 @@ def _goodput(run: Run, books: Accounts) -> str:
     if not books.losses:
         return text
     worst = books.losses[0]
-    return f"{text}; the largest loss was {worst.name.replace('_', ' ')}, {units.share(worst.share)}"
+    return f"{text}; the largest loss was {worst.title}, {units.share(worst.share)}"
 
 
 def _facts(run: Run, fate: Fate, recurring: list[Incident]) -> list[str]:

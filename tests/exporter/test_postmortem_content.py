@@ -199,7 +199,10 @@ def test_advice_of_the_report(tmp_path: Path) -> None:
         (lambda pod: (pod / LEDGER).write_bytes(b"\0" * 99), "no ledger of Headway"),
         (lambda pod: (pod / LEDGER).unlink(), "left no ledger"),
         (lambda pod: (pod / LEDGER).write_text('{"headway": "ledger", "version": 9}\n{}\n'), "newer Headway"),
-        (lambda pod: (pod / RECORDS).open("a").write('{"v":1,"id":"abc'), "only a part of one"),
+        (
+            lambda pod: (pod / RECORDS).write_bytes((pod / RECORDS).read_bytes() + b'{"v":1,"id":"abc'),
+            "only a part of one",
+        ),
         (lambda pod: write_records(pod / RECORDS, [{"v": 2, "id": "a", "opened_wall": BEGIN}]), "of version 2"),
         (lambda pod: write_records(pod / RECORDS, [{"v": 1, "opened_wall": BEGIN}]), "no id or no time"),
         (lambda pod: [path.unlink() for path in pod.iterdir()], "left nothing here"),

@@ -160,7 +160,7 @@ def _record(pod: Pod, incident: Incident, wall: float, detail: _Detail) -> dict[
         **_answer(diagnosis),
         "origin": _origin(pod, incident, diagnosis),
         "decided_by": telling.decided_by or "alone",  # the verdict of all pods may come yet, in a later revision
-        "claimed_by": None if telling.verdict is None else telling.verdict.claimed_by,
+        "claimed_by": None if telling.verdict is None else telling.verdict.claimed_by or None,
         "ambiguous": telling.verdict is not None and telling.verdict.ambiguous,
         "mark_step": _whole(incident.mark),
         "durable_step": _whole(incident.durable),

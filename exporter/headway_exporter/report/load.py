@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
@@ -76,8 +75,8 @@ def find_run(folder: Path) -> Path:
     raise RunError(f"{folder} holds {len(runs)} runs: name one, as {folder}/RUN, of: {named}", usage=True)
 
 
-def load(folder: Path) -> Run:
-    """The run in this folder.
+def load(folder: Path, now: float) -> Run:
+    """The run in this folder, as it is `now` (seconds since 1970).
 
     Raises:
         RunError: nothing of it could be read.
@@ -103,7 +102,7 @@ def load(folder: Path) -> Run:
             *problems,
             *(Problem(f"pod {fields.text(one)}", "it is of another run: left out") for one in foreign),
         ),
-        read_wall=time.time(),
+        read_wall=now,
     )
     return _with_missing(run, len(own))
 

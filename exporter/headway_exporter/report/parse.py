@@ -68,7 +68,7 @@ def record(source: Mapping[str, Json], pod_index: str) -> Record:
         attempts=fields.count(source.get("attempts")),
         cause=_one_of(source.get("cause"), _CAUSES, "unknown"),
         confidence=_one_of(source.get("confidence"), _CONFIDENCES, "unknown"),
-        alternatives=fields.texts(source.get("alternatives")),
+        alternatives=_causes(source.get("alternatives")),
         origin=_origin(fields.mapping(source.get("origin"))),
         decided_by=fields.text(source.get("decided_by")) or "alone",
         ambiguous=source.get("ambiguous") is True,
@@ -135,6 +135,10 @@ def _one_of(value: Json, allowed: frozenset[str], otherwise: str) -> str:
     return value if isinstance(value, str) and value in allowed else otherwise
 
 
+def _causes(value: Json) -> tuple[str, ...]:
+    return tuple(one for one in fields.texts(value) if one in _CAUSES)
+
+
 def _named(value: Json, most: int = 100) -> list[tuple[str, Json]]:
     return list(fields.mapping(value).items())[:most]
 
@@ -188,7 +192,7 @@ def _try(source: Mapping[str, Json]) -> Try:
         cause=_one_of(source.get("cause"), _CAUSES, "unknown"),
         confidence=_one_of(source.get("confidence"), _CONFIDENCES, "unknown"),
         origin_rank=fields.whole(source.get("origin_rank")),
-        alternatives=fields.texts(source.get("alternatives")),
+        alternatives=_causes(source.get("alternatives")),
         restarted_wall=fields.wall(source.get("restarted_wall")),
         loaded_step=fields.whole(source.get("loaded_step")),
         phases=_known(source.get("phases"), _PHASES),
@@ -221,7 +225,7 @@ def _settings(value: Json) -> dict[str, Setting]:
 
 def _known(value: Json, names: frozenset[str]) -> dict[str, float]:
     return {
-        name: found for name, one in fields.mapping(value).items() if name in names and (found := fields.amount(one))
+        name: found for name, one in fields.mapping(value).items() if (found := fields.amount(one)) and name in names
     }
 
 

@@ -1,0 +1,59 @@
+"""What a report on a year of incidents costs.
+
+Run it with `make bench`. It writes the state folder of a run with 10,000 incidents, has `headway postmortem` make each form of the report in
+a process of its own, interpreter start and imports included, and prints the best of the repetitions, because a shared machine only ever
+adds time. Exits with 1 when the bound of the design does not hold. Beside it, without a bound: the same incidents seen by two pods, and
+a run of 2,048 ranks.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "exporter"))
+
+from report_story import Story, many_ranks, ten_thousand
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+MOST_SECONDS: Final = 5.0
+REPETITIONS: Final = 3
+
+
+def main() -> int:
+    """Prints the figures; 1 when the bound is broken."""
+    broken = False
+    for name, make, forms, bound in CASES:
+        with tempfile.TemporaryDirectory() as folder:
+            run = make().write(Path(folder))
+            for form in forms:
+                seconds = min(one_report(run, form) for _ in range(REPETITIONS if bound else 1))
+                limit = f"at most {bound:g}" if bound else ""
+                print(f"{name + ', ' + form:<44}{seconds:8.2f} s   {limit}".rstrip())
+                broken = broken or (bound is not None and seconds > bound)
+    return int(broken)
+
+
+CASES: Final[tuple[tuple[str, Callable[[], Story], tuple[str, ...], float | None], ...]] = (
+    ("10,000 incidents, 1 pod", lambda: ten_thousand(pods=1), ("html", "markdown", "json"), MOST_SECONDS),
+    ("10,000 incidents, 2 pods", ten_thousand, ("html",), None),
+    ("2,048 ranks", many_ranks, ("html",), None),
+)
+
+
+def one_report(run: Path, form: str) -> float:
+    """Seconds that the command takes."""
+    command = [sys.executable, "-m", "headway", "postmortem", str(run), "--format", form]
+    begin = time.perf_counter()
+    subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
+    return time.perf_counter() - begin
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,97 @@
+"""The report in a real browser: nothing is wider than the page, nothing is complained about, in light and dark, on a desk and a phone."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+from report_story import Story, four_faults, loop, quiet, ten_thousand, three_pods
+
+from headway_exporter.report.load import load
+from headway_exporter.report.page import html
+from headway_exporter.report.report import report
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+CHROMIUM: Final = next(
+    (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None
+)
+DARK: Final = "--blink-settings=preferredColorScheme=0"
+LONG: Final = "a-node-with-a-name-that-goes-on-and-on-" * 6
+
+MEASURE: Final = """
+<script>
+for (const one of document.querySelectorAll("details")) one.open = true;
+const width = document.documentElement.clientWidth;
+const wide = [...document.querySelectorAll("body *")]
+  .filter(one => !one.closest("defs, .lane, pre") && one.getBoundingClientRect().right > width + 1)
+  .map(one => one.tagName + "." + (one.getAttribute("class") || "") + " " + Math.round(one.getBoundingClientRect().right));
+const empty = [...document.querySelectorAll(".timeline svg")].filter(one => one.getBoundingClientRect().width < 100).length;
+const measured = {width, scroll: document.documentElement.scrollWidth, wide: wide.slice(0, 5), empty,
+  back: getComputedStyle(document.body).backgroundColor};
+const pre = document.createElement("pre");
+pre.id = "measured";
+pre.textContent = JSON.stringify(measured);
+document.body.appendChild(pre);
+</script>
+"""
+
+
+def long_names() -> Story:
+    """Names that are longer than a phone is wide."""
+    return Story(run=f"run-{LONG}"[:200], node=LONG + "{}").starts().trains(40).fails().trains(9).ends()
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
+@pytest.mark.parametrize("size", ["1280,900", "500,900"])
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("make", [quiet, four_faults, loop, three_pods, long_names])
+def test_page_fits(make: Callable[[], Story], dark: bool, size: str, tmp_path: Path) -> None:
+    """Every element is inside the page at each width, also with all details open; the colours follow the reader's choice."""
+    measured = measure(make(), tmp_path, size, dark=dark)
+    assert measured["wide"] == []
+    assert measured["scroll"] <= measured["width"]
+    assert measured["empty"] == 0
+    assert measured["back"] == ("rgb(20, 24, 28)" if dark else "rgb(255, 255, 255)")
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
+def test_large_page_fits(tmp_path: Path) -> None:
+    """So it is with hundreds of incidents on a phone."""
+    measured = measure(ten_thousand(300), tmp_path, "500,900", dark=False)
+    assert (measured["wide"], measured["empty"]) == ([], 0)
+
+
+def measure(story: Story, folder: Path, size: str, *, dark: bool) -> dict[str, Any]:
+    """What the browser makes of a copy of the page that measures itself; the page itself allows no script."""
+    source = html(report(load(story.write(folder / "state"), story.wall + 1.0)))
+    copy = re.sub(r"<meta http-equiv[^>]*>", "", source).replace("</body>", f"{MEASURE}</body>")
+    strict, measuring = folder / "page.html", folder / "copy.html"
+    strict.write_text(source, encoding="utf-8")
+    measuring.write_text(copy, encoding="utf-8")
+    seen = browse(strict, folder, size, dark=dark)
+    assert story.run[:20] in seen
+    assert 'id="measured"' not in seen
+    found = re.search(r'<pre id="measured">(.*?)</pre>', browse(measuring, folder, size, dark=dark))
+    assert found is not None
+    measured: dict[str, Any] = json.loads(found[1].replace("&amp;", "&").replace("&lt;", "<").replace("&gt;", ">"))
+    return measured
+
+
+def browse(page: Path, folder: Path, size: str, *, dark: bool) -> str:
+    """The page as the browser has understood it; what it writes to its console is a failure."""
+    command = [str(CHROMIUM), "--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"]
+    command += ["--enable-logging=stderr", f"--user-data-dir={folder / 'profile'}", f"--window-size={size}"]
+    command += [DARK] if dark else []
+    done = subprocess.run(
+        [*command, "--dump-dom", page.as_uri()], capture_output=True, text=True, timeout=120, check=True
+    )
+    complaints = [line for line in done.stderr.splitlines() if "CONSOLE" in line]
+    assert complaints == []
+    return done.stdout

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -26,7 +27,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Prints the advice; returns the exit code: 0, 1 when the run cannot be read, 2 for bad usage."""
     options = _parser().parse_args(argv)
     try:
-        run = load(find_run(options.folder))
+        run = load(find_run(options.folder), time.time())
     except RunError as error:
         print(f"{PROGRAM}: {fields.text(str(error), 2_000)}", file=sys.stderr)
         return 2 if error.usage else 1

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from headway_exporter.pod import Pod
 
 ALL = ("v kind run pod_index id revision written_wall outcome state recurring opened_wall closed_wall layer escalated attempts cause "
-       "confidence alternatives origin decided_by ambiguous mark_step durable_step loads world_size pods_expected node versions "
+       "confidence alternatives origin decided_by claimed_by ambiguous mark_step durable_step loads world_size pods_expected node versions "
        "settings evidence recoveries lost_rank_seconds trace_id")  # fmt: skip
 EVIDENCE = "kind wall slot rank text exit_code signature traceback"
 RECOVERY = ("opened_wall layer cause confidence origin_rank attempts tip_step mark_step loaded_step rejected_steps steps_lost "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,9 +16,12 @@ from state_story import RUNS, write
 from headway_exporter.labels import CAUSES, INCIDENT_OUTCOMES, LAYERS, REASONS, STATES
 from headway_exporter.report import fields, parse, units, words
 from headway_exporter.report.figures import Rate, spread
+from headway_exporter.report.json_document import json_text
 from headway_exporter.report.load import load
+from headway_exporter.report.markdown import markdown
 from headway_exporter.report.merge import incidents
 from headway_exporter.report.offenders import at_least
+from headway_exporter.report.page import html
 from headway_exporter.report.picture import COLUMNS, HEIGHT, picture, ticks
 from headway_exporter.report.report import report
 from headway_exporter.state_files import LEDGER, RECORDS
@@ -169,6 +172,24 @@ def test_recovery_times_and_rates(tmp_path: Path) -> None:
         "oom_kill": (2, 2, 1),
         "software": (1, 1, 0),
     }
+
+
+def test_advice_of_another_module_is_shown(tmp_path: Path) -> None:
+    """What `headway advise` says has its place in each form, its texts escaped."""
+
+    @dataclass(frozen=True)
+    class Advice:
+        title: str = "Heartbeat <b>60 s</b>"
+        text: str = "The longest silence was 12 s.\x1b[0m"
+        numbers: tuple[object, ...] = ()
+        confidence: str = "likely"
+
+    found = replace(told(quiet(), tmp_path), advice=[Advice()])
+    for form in (html, markdown, json_text):
+        text = form(found)
+        assert "The longest silence was 12 s." in text
+        assert "\x1b" not in text
+    assert "Heartbeat &lt;b&gt;60 s" in html(found)
 
 
 def test_chance_is_no_offender(tmp_path: Path) -> None:

@@ -38,7 +38,10 @@ MOST_NAMES: Final = 1_024
 OTHER_RUNS_SECONDS: Final = 5.0
 _ROUNDS: Final = 2
 _MOST_HELD: Final = 2_048
-"""Observations of a file that wait for those of others: times the files, a bound on the memory of a late start."""
+"""Observations of a file that wait for those of others."""
+_MOST_HELD_TOGETHER: Final = 65_536
+"""Those of all files, roughly: what bounds the memory of a late start, however many files there are."""
+_LEAST_HELD: Final = 128
 _SLOT_JOURNAL: Final = re.compile(r"slot-(0|[1-9][0-9]{0,3})\.jsonl")
 
 
@@ -187,9 +190,10 @@ class Follower:
     def _read(self, mono: float) -> float:
         """Reads every file to its end, or several portions of it; returns until when all is in hand."""
         frontier = mono
+        most = max(_LEAST_HELD, min(_MOST_HELD, _MOST_HELD_TOGETHER // max(1, 2 * len(self._sources))))
         for name, source in self._sources.items():
             held = self._held.setdefault(name, [])
-            if not _read_on(source, held, mono):
+            if not _read_on(source, held, mono, most):
                 frontier = min(frontier, max(seen.mono for seen in held))
         return frontier
 
@@ -213,12 +217,12 @@ class Follower:
         return singles, runs
 
 
-def _read_on(source: Source, held: list[Found], mono: float) -> bool:
-    """Adds what is new to `held`; whether that is all there is."""
+def _read_on(source: Source, held: list[Found], mono: float, most: int) -> bool:
+    """Adds what is new to `held`, which may grow to twice `most`, or a portion of a journal more; whether that is all there is."""
     for _ in range(_ROUNDS):
-        if sum(len(seen) if isinstance(seen, Run) else 1 for seen in held) >= _MOST_HELD:
+        if sum(len(seen) if isinstance(seen, Run) else 1 for seen in held) >= most:
             return False
-        new = source.read(mono)
+        new = source.read(mono, most)
         if not new:
             return True
         held += new

@@ -54,9 +54,7 @@ def _serve(options: argparse.Namespace) -> int:
             f"headway exporter: cannot listen on {host}:{port}: {reason}; choose another with --listen", file=sys.stderr
         )
         return 1
-    # What was imported stays for good: without this, each full collection walks through all of it while a scrape waits.
-    gc.collect()
-    gc.freeze()
+    settle_memory()
     sidecar.start()
     with contextlib.suppress(OSError):  # nobody reading our output is no reason not to serve
         print(
@@ -67,6 +65,12 @@ def _serve(options: argparse.Namespace) -> int:
     sidecar.stop()
     server.stop()
     return 0
+
+
+def settle_memory() -> None:
+    """What was imported stays for good: else each full garbage collection walks through all of it while a scrape waits."""
+    gc.collect()
+    gc.freeze()
 
 
 def _parser(environ: Mapping[str, str]) -> Parser:

@@ -65,7 +65,9 @@ def histogram(name: str, counts: list[float], exemplar: Exemplar | None = None) 
 VALUES = st.one_of(
     st.sampled_from([0.0, -0.0, 1.0, 1e300, math.inf, -math.inf, math.nan]), st.floats(), st.integers(0, 3)
 )
-LABELS = st.sampled_from(["", "a", "b", 'quo"te', "back\\slash", "line\nend", "é", "\U0001f600"])
+LABELS = st.sampled_from(
+    ["", "a", "b", "carriage\rreturn", 'x"} 1.0', 'quo"te', "back\\slash", "line\nend", "é", "\U0001f600"]
+)
 NAMES = st.sampled_from(["headway_one", "headway_two", "headway_three"])
 EXEMPLARS = st.none() | st.builds(
     Exemplar,

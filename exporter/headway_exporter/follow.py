@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 
 LAUNCHER_JOURNAL: Final = "launcher.jsonl"
 MOST_SLOTS: Final = 64
-MOST_RINGS: Final = 4 * MOST_SLOTS
+"""A slot is a local rank: a number from here on is none. So whatever else lies in the folder, each real slot has its place."""
+MOST_RINGS_A_SLOT: Final = 4
 MOST_ENTRIES: Final = 4_096
 """Folder entries that are looked at."""
 MOST_NAMES: Final = 1_024
@@ -66,8 +67,8 @@ class Follower:
         self._left_at: OrderedDict[str, int] = (
             OrderedDict()
         )  # rings that went away: a step must not count again when they are back
-        self._slots: set[int] = set()
-        self._refused: set[tuple[str, int]] = set()
+        self._rings: Counter[int] = Counter()
+        self._refused: dict[tuple[str, int], str] = {}
         self._other_runs: set[str] = set()
         self._other_runs_at = -OTHER_RUNS_SECONDS
 
@@ -128,11 +129,10 @@ class Follower:
             self._follow(entry, JournalSource(self._folder / entry.name, None))
             return
         slot = ring[0] if ring else int(journal[1]) if journal else None
-        if slot is None or (entry.name, entry.inode()) in self._refused:
+        if slot is None or self._refused.get((entry.name, entry.inode()), "limit") != "limit":
             return
-        rings = len(self._sources) - len(self._slots)
-        if (slot not in self._slots and len(self._slots) >= MOST_SLOTS) or (ring and rings >= MOST_RINGS):
-            self._refuse(entry, "limit")
+        if slot >= MOST_SLOTS or (ring and self._rings[slot] >= MOST_RINGS_A_SLOT):
+            self._refuse(entry, "limit")  # there may be room later
         elif not stat.S_ISREG(_mode(entry)):
             self._refuse(entry, "unreadable")
         else:
@@ -142,7 +142,7 @@ class Follower:
         path = self._folder / entry.name
         try:
             self._follow(entry, self._source(path, slot, life))
-            self._slots.add(slot)
+            self._rings[slot] += life is not None
         except RingFormatError:
             self._refuse(entry, "bad_ring")
         except OSError:
@@ -158,13 +158,15 @@ class Follower:
         self._inodes[entry.name] = entry.inode()
 
     def _refuse(self, entry: os.DirEntry[str], reason: str) -> None:
-        if len(self._refused) < MOST_NAMES:
-            self._refused.add((entry.name, entry.inode()))
+        key = entry.name, entry.inode()
+        if key not in self._refused and len(self._refused) < MOST_NAMES:
+            self._refused[key] = reason
             self._dropped[reason] += 1
 
     def _drop_source(self, name: str) -> None:
         source = self._sources.pop(name)
         if isinstance(source, RingSource):
+            self._rings[source.slot] -= 1
             self._left_at[name] = source.position
             if len(self._left_at) > MOST_NAMES:
                 self._left_at.popitem(last=False)

@@ -101,7 +101,7 @@ class RingSource:
             RingFormatError: it is none, or another life's.
             OSError: it cannot be opened.
         """
-        self._slot = slot
+        self.slot = slot
         self._life = life
         self._future = 0
         self._malformed = 0
@@ -123,12 +123,12 @@ class RingSource:
         """Many steps whose ends rise are one run."""
         ends = columns.ends
         if len(columns) >= LEAST_RUN and ends[-1] <= latest and min(columns.durations) >= 0 and _rising(ends):
-            return [Run(self._slot, self._life, columns)]
+            return [Run(self.slot, self._life, columns)]
         past = [record for record in columns.records() if record.end_ns <= latest]
         good = [record for record in past if record.duration_ns >= 0]  # a negative one would make sums fall
         self._future += len(columns) - len(past)
         self._malformed += len(past) - len(good)
-        return [StepSeen(self._slot, self._life, record) for record in good]
+        return [StepSeen(self.slot, self._life, record) for record in good]
 
     @property
     def position(self) -> int:

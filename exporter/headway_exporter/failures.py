@@ -60,6 +60,7 @@ class Failures:
         self._limits = limits
         self._last_loaded: int | None = None
         self._stop: Evidence | None = None
+        self._state_before: State | None = None  # of the open incident before its newest try; None: that opened it
         self._catching_up: deque[Recovery] = deque(maxlen=MOST_KEPT)
         self._booked_until = -math.inf  # phases: a failure that is dated back must not have its time twice
 
@@ -112,11 +113,33 @@ class Failures:
             if self.open is None:
                 opened = Incident.at(evidence.at, evidence.wall, mark, durable, self._info.node, self._limits)
                 self.incidents.append(opened)
+            self._state_before = self.incidents[-1].state if self.incidents[-1].recoveries else None
             self._begin(evidence, tip, mark, markers)
             self.incidents[-1].happens(Happening.FAILED)
         one = self.incidents[-1].current
         if one.add(evidence):
             self._diagnose(one)
+
+    def withdraw(self, slot: int) -> None:
+        """The death of this slot's process was none: if it was all that told of the failure, there was no failure.
+
+        Nothing of it was counted yet: restarts, causes and outcomes are, when they are decided.
+        """
+        recovery = self.recovering
+        if recovery is None or recovery.try_count > 1 or recovery.current.restarted is not None:
+            return
+        if not all(sign.kind == "death" and sign.slot == slot for sign in recovery.evidence):
+            return
+        incident = self.incidents[-1]
+        self.recoveries.pop()
+        if recovery in self._catching_up:
+            self._catching_up.remove(recovery)
+        if self._state_before is None:
+            self.incidents.pop()
+            return
+        incident.state = self._state_before
+        incident.recoveries.pop()
+        incident.recent.pop()
 
     def stop(self, evidence: Evidence) -> None:
         """The launcher was told to end: no failure by itself, but the reason of those that follow."""

@@ -110,9 +110,9 @@ def speed() -> Iterator[tuple[str, float, str]]:
         yield f"scrape of {PROCESSES} processes, multiprocess mode", figure, "ms"
 
 
-PRELUDE: Final = """
+PRELUDE: Final = f"""
 import os, statistics, sys, time
-def report(job, batch=%d, batches=%d):
+def report(job, batch={BATCH}, batches={BATCHES}):
     times = []
     for _ in range(batches):
         begin = time.perf_counter()
@@ -120,7 +120,7 @@ def report(job, batch=%d, batches=%d):
             job(number)
         times.append((time.perf_counter() - begin) / batch * 1e6)
     print(statistics.median(times))
-""" % (BATCH, BATCHES)
+"""
 OURS: Final = """
 from headway import Recorder
 recorder = Recorder.from_env()
@@ -147,16 +147,13 @@ def job(number):
     step.set(number)
 report(job)
 """
-WRITER: Final = (
-    """
+WRITER: Final = f"""
 from prometheus_client import Counter
 counter = Counter("things", "Things", ["which"])
-for number in range(%d):
+for number in range({SERIES}):
     counter.labels(str(number)).inc()
 os._exit(0)
 """
-    % SERIES
-)
 COLLECTOR: Final = """
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.multiprocess import MultiProcessCollector
@@ -211,7 +208,7 @@ class Log:
 class Absent(types.ModuleType):
     """A module that is not installed, and that nothing here needs: every name in it is a class that does nothing."""
 
-    __path__: list[str] = []
+    __path__ = ()
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):

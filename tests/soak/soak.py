@@ -101,12 +101,19 @@ class Soak:
         if target == "sidecar":
             self._kill_sidecar()
         elif target == "trainer":
-            pid = self._books / f"rank-{self.dice.randrange(RANKS)}.pid"
-            os.kill(int(pid.read_text()), signal.SIGKILL)
+            self._kill_trainer(self.dice.randrange(RANKS))
         else:
             self._kill_container(target)
         self.kills[target] += 1
         return target
+
+    def _kill_trainer(self, rank: int) -> None:
+        named = self._books / f"rank-{rank}.pid"
+        pid = int(named.read_text()) if named.exists() else 0
+        if pid in tree(self._container.pid):
+            end([pid])
+        else:
+            self.hasty += 1  # it is gone, and its successor is not there yet: nobody was killed
 
     def _kill_sidecar(self) -> None:
         self._sidecar.process.kill()
@@ -120,7 +127,7 @@ class Soak:
     def _kill_container(self, target: str) -> None:
         processes = tree(self._container.pid)
         if target == "launcher":
-            os.kill(processes.pop(1), signal.SIGKILL)
+            end(processes[1:2])
         end(processes)
         self._container.wait()
         self._attempt += 1

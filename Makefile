@@ -6,7 +6,7 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.10 python3; do \
             $$p -c 'import sys; raise SystemExit(not (3,10) <= sys.version_info[:2] <= (3,12))' 2>/dev/null && echo $$p && break; done)
 STAMP  := $(VENV)/.installed
 
-.PHONY: help venv demo test lint types bench docs format clean
+.PHONY: help venv demo test lint types bench peers soak docs format clean
 .DEFAULT_GOAL := help
 
 help:  ## what can be made
@@ -39,6 +39,12 @@ types: $(STAMP)  ## mypy --strict
 bench: $(STAMP)  ## what recording and following cost, and how soon a death is known
 	@status=0; for name in recorder sidecar death; do \
 	  echo "-- $$name"; $(BIN)/python tests/benchmarks/bench_$$name.py || status=1; done; exit $$status
+
+peers: $(STAMP)  ## other tools beside ours: a step, a scrape, and goodput on the golden cases
+	$(BIN)/python tests/benchmarks/peers.py
+
+soak: $(STAMP)  ## 500 kills of trainers, launchers and sidecars; the books must add up after each (20 minutes)
+	$(BIN)/python tests/soak/soak.py --kills 500
 
 docs: $(STAMP)  ## write the generated tables of the README anew
 	$(BIN)/python tests/contract/readme.py

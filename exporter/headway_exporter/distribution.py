@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from functools import reduce
 from itertools import accumulate
+from operator import add
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -45,8 +47,7 @@ class Distribution:
         else:
             for value in values:
                 self._counts[bisect_left(self.bounds, value)] += 1
-        for value in values:
-            self.total += value
+        self.total = reduce(add, values, self.total)
 
     def copy(self) -> Distribution:
         """As it is now, for good."""

@@ -73,6 +73,10 @@ class Failures:
         self._last_loaded: int | None = None
         self._stop: Evidence | None = None
         self.undecided = Undecided(run, pod_index, shared=shared)
+        # Of before the newest failure, in case it turns out to have been none; no state: it opened its incident.
+        self._state_before: State | None = None
+        self._unsettled_before: Incident | None = None
+        self._failed_incarnation: str | None = None
         self._catching_up: deque[Recovery] = deque(maxlen=MOST_KEPT)
         self._booked_until = -math.inf  # phases: a failure that is dated back must not have its time twice
 
@@ -134,10 +138,12 @@ class Failures:
         again = recovery is None or (restarted is not None and evidence.at > restarted)
         if again:
             name = self.undecided.name(incarnation)
+            self._failed_incarnation, self._unsettled_before = incarnation, self.unsettled
             if self.open is None:
                 incident = self._open_incident(evidence, mark, durable, booked)
                 incident.id = name or incident_id(self._run, None, self._pod_index, evidence.wall)
                 incident.incarnation = incarnation
+            self._state_before = self.incidents[-1].state if self.incidents[-1].recoveries else None
             self._begin(evidence, tip, mark, markers)
             self.incidents[-1].happens(Happening.FAILED)
             self.undecided.add(self.incidents[-1].current, name, self._info.pods_expected or 1)
@@ -153,6 +159,29 @@ class Failures:
         if over and not any(item.kind == "exit" and item.slot == evidence.slot for item in over[-1].evidence):
             over[-1].add(evidence)
             self._diagnose(over[-1])
+
+    def withdraw(self, slot: int) -> None:
+        """The death of this slot's process was none: if it was all that told of the failure, there was no failure.
+
+        Nothing of it was counted yet: restarts, causes and outcomes are, when they are decided.
+        """
+        recovery = self.recovering
+        if recovery is None or recovery.try_count > 1 or recovery.current.restarted is not None:
+            return
+        if not all(sign.kind == "death" and sign.slot == slot for sign in recovery.evidence):
+            return
+        incident = self.incidents[-1]
+        self.undecided.withdraw(recovery.current, self._failed_incarnation)
+        self.unsettled = self._unsettled_before
+        self.recoveries.pop()
+        if recovery in self._catching_up:
+            self._catching_up.remove(recovery)
+        if self._state_before is None:
+            self.incidents.pop()
+            return
+        incident.state = self._state_before
+        incident.recoveries.pop()
+        incident.recent.pop()
 
     def stop(self, evidence: Evidence) -> None:
         """The launcher was told to end: no failure by itself, but the reason of those that follow."""

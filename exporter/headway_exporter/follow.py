@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 
 LAUNCHER_JOURNAL: Final = "launcher.jsonl"
 MOST_SLOTS: Final = 64
-MOST_RINGS: Final = 4 * MOST_SLOTS
+"""A slot is a local rank: a number from here on is none. So whatever else lies in the folder, each real slot has its place."""
+MOST_RINGS_A_SLOT: Final = 4
 MOST_ENTRIES: Final = 4_096
 """Folder entries that are looked at."""
 MOST_NAMES: Final = 1_024
@@ -41,7 +42,10 @@ MOST_NAMES: Final = 1_024
 OTHER_RUNS_SECONDS: Final = 5.0
 _ROUNDS: Final = 2
 _MOST_HELD: Final = 2_048
-"""Observations of a file that wait for those of others: times the files, a bound on the memory of a late start."""
+"""Observations of a file that wait for those of others."""
+_MOST_HELD_TOGETHER: Final = 65_536
+"""Those of all files, roughly: what bounds the memory of a late start, however many files there are."""
+_LEAST_HELD: Final = 128
 _SAVED: Final = ""
 """In place of a file's name: what the follower before held back."""
 _SLOT_JOURNAL: Final = re.compile(r"slot-(0|[1-9][0-9]{0,3})\.jsonl")
@@ -75,8 +79,8 @@ class Follower:
         self._left_at: OrderedDict[str, int] = (
             OrderedDict()
         )  # rings that went away: a step must not count again when they are back
-        self._slots: set[int] = set()
-        self._refused: set[tuple[str, int]] = set()
+        self._rings: Counter[int] = Counter()
+        self._refused: dict[tuple[str, int], str] = {}
         self._other_runs: set[str] = set()
         self._other_runs_at = -OTHER_RUNS_SECONDS
         self._went_back = 0
@@ -130,7 +134,7 @@ class Follower:
             "rings": dict(self._left_at) | rings,
             "held": [[seen.slot, encode(seen.event).decode()] for seen in held],
             "lives": self._lives.saved(),
-            "refused": [list(one) for one in sorted(self._refused)],
+            "refused": [[name, inode, reason] for (name, inode), reason in sorted(self._refused.items())],
             "other_runs": sorted(self._other_runs),
             "dropped": dict(self.dropped),
             "clock_went_back": self.clock_went_back,
@@ -146,7 +150,7 @@ class Follower:
         self._left_at.update(saved["rings"])
         self._held[_SAVED] = [EventSeen(slot, parse(line.encode())) for slot, line in saved["held"]]
         self._lives.resume(saved["lives"])
-        self._refused = {(name, inode) for name, inode in saved["refused"][:MOST_NAMES]}
+        self._refused = {(name, inode): reason for name, inode, reason in saved["refused"][:MOST_NAMES]}
         self._other_runs = set(saved["other_runs"][:MOST_NAMES])
         self._dropped.update(saved["dropped"])
         self._went_back = int(saved["clock_went_back"])
@@ -179,11 +183,10 @@ class Follower:
             self._follow(entry, self._source(self._folder / entry.name, None, None))
             return
         slot = ring[0] if ring else int(journal[1]) if journal else None
-        if slot is None or (entry.name, entry.inode()) in self._refused:
+        if slot is None or self._refused.get((entry.name, entry.inode()), "limit") != "limit":
             return
-        rings = len(self._sources) - len(self._slots)
-        if (slot not in self._slots and len(self._slots) >= MOST_SLOTS) or (ring and rings >= MOST_RINGS):
-            self._refuse(entry, "limit")
+        if slot >= MOST_SLOTS or (ring and self._rings[slot] >= MOST_RINGS_A_SLOT):
+            self._refuse(entry, "limit")  # there may be room later
         elif not stat.S_ISREG(_mode(entry)):
             self._refuse(entry, "unreadable")
         else:
@@ -193,7 +196,7 @@ class Follower:
         path = self._folder / entry.name
         try:
             self._follow(entry, self._source(path, slot, life))
-            self._slots.add(slot)
+            self._rings[slot] += life is not None
         except RingFormatError:
             self._refuse(entry, "bad_ring")
         except OSError:
@@ -209,13 +212,15 @@ class Follower:
         self._inodes[entry.name] = entry.inode()
 
     def _refuse(self, entry: os.DirEntry[str], reason: str) -> None:
-        if len(self._refused) < MOST_NAMES:
-            self._refused.add((entry.name, entry.inode()))
+        key = entry.name, entry.inode()
+        if key not in self._refused and len(self._refused) < MOST_NAMES:
+            self._refused[key] = reason
             self._dropped[reason] += 1
 
     def _drop_source(self, name: str) -> None:
         source = self._sources.pop(name)
         if isinstance(source, RingSource):
+            self._rings[source.slot] -= 1
             self._left_at[name] = source.position
             if len(self._left_at) > MOST_NAMES:
                 self._left_at.popitem(last=False)
@@ -241,9 +246,10 @@ class Follower:
     def _read(self, mono: float) -> float:
         """Reads every file to its end, or several portions of it; returns until when all is in hand."""
         frontier = mono
+        most = max(_LEAST_HELD, min(_MOST_HELD, _MOST_HELD_TOGETHER // max(1, 2 * len(self._sources))))
         for name, source in self._sources.items():
             held = self._held.setdefault(name, [])
-            if not _read_on(source, held, mono):
+            if not _read_on(source, held, mono, most):
                 frontier = min(frontier, max(seen.mono for seen in held))
         return frontier
 
@@ -282,12 +288,12 @@ def anything_left(folder: Path, saved: Mapping[str, Any]) -> bool:
     )
 
 
-def _read_on(source: Source, held: list[Found], mono: float) -> bool:
-    """Adds what is new to `held`; whether that is all there is."""
+def _read_on(source: Source, held: list[Found], mono: float, most: int) -> bool:
+    """Adds what is new to `held`, which may grow to twice `most`, or a portion of a journal more; whether that is all there is."""
     for _ in range(_ROUNDS):
-        if sum(len(seen) if isinstance(seen, Run) else 1 for seen in held) >= _MOST_HELD:
+        if sum(len(seen) if isinstance(seen, Run) else 1 for seen in held) >= most:
             return False
-        new = source.read(mono)
+        new = source.read(mono, most)
         if not new:
             return True
         held += new

@@ -2,18 +2,20 @@
 
 A process holds a lock on one byte of its slot's lock file; a thread a life waits for it. That the lock is free means death
 only if nothing of the life is written afterwards: else the lock is not to be relied on (the process may have lost it), and
-silence decides.
+silence decides. A holder that can be seen is waited for to its real end (`headway_exporter.holders`).
 """
 
 from __future__ import annotations
 
 import queue
+import struct
 import threading
 from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from headway import clock
 from headway.lifelock import lock_name, wait_until_released
+from headway_exporter.holders import Holder
 from headway_exporter.observations import DeathSeen, EventSeen, StepSeen, StepsSeen
 
 if TYPE_CHECKING:
@@ -152,11 +154,16 @@ class Lives:
 
     def _waiter(self, slot: int, life: int) -> None:
         began = clock.monotonic()
+        met: list[Holder] = []
         try:
-            wait_until_released(self._folder / lock_name(slot), life)
-        except (OSError, OverflowError, ValueError):
+            wait_until_released(self._folder / lock_name(slot), life, lambda pid: met.append(Holder(pid)))
+            at_once = clock.monotonic() - began < AT_ONCE_SECONDS
+            met[0].wait()
+        except (OSError, OverflowError, ValueError, struct.error):
             self._queue.put(Released(slot, life))
         else:
-            mono = clock.monotonic()
-            self._queue.put(Released(slot, life, mono, mono - began < AT_ONCE_SECONDS))
+            self._queue.put(Released(slot, life, clock.monotonic(), at_once))
+        finally:
+            for holder in met:
+                holder.close()
         self._wake()

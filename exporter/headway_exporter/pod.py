@@ -189,7 +189,7 @@ class Pod:
         above, self.mark = record.step > self.mark, max(self.mark, record.step)
         if not current:
             return
-        slot.signs(end)
+        self._signs(slot, end)
         slot.complete(record.step, end)
         was_open = self.failures.recovering
         self.failures.step(slot, begin, end, record.step, above_mark=above)
@@ -208,6 +208,11 @@ class Pod:
         if not slot.reserve:
             self._fail(found)
         slot.die(seen.mono)
+
+    def _signs(self, slot: Slot, at: float) -> None:
+        """The slot's life wrote something. After its death that means that it lost its lock, or was silent, and nothing failed."""
+        if slot.signs(at):
+            self.failures.withdraw(slot.number)
 
     def _event(self, seen: EventSeen) -> None:
         event = seen.event
@@ -228,7 +233,7 @@ class Pod:
     def _slot_event(self, slot: Slot, event: Event) -> None:
         books, at, fields = self.ledger.slot(slot.number), _ns(event.mono), event.fields
         if slot.life == event.life:
-            slot.signs(event.mono)
+            self._signs(slot, event.mono)
         step = fields.get("step")
         if event.kind == "train_entered":
             self._entered(slot, event)

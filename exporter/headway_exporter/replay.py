@@ -47,7 +47,9 @@ class ReplayChecks:
 
     def __init__(self) -> None:
         self.results: Counter[str] = Counter()
-        self._first: deque[tuple[int, float | None]] = deque(maxlen=MOST_LOSSES)
+        # Two queues and not one of pairs: a late sidecar remembers thousands of steps at once.
+        self._first: deque[int] = deque(maxlen=MOST_LOSSES)
+        self._losses: deque[float | None] = deque(maxlen=MOST_LOSSES)
         self._context: Hashable = None
         self._reproduces = False
         self._tip: int | None = None
@@ -64,39 +66,46 @@ class ReplayChecks:
                 self._check.add(step, loss)
             if self._check.complete or step >= self._check.mark:
                 self._decide()
-        if not self._first or step > self._first[-1][0]:
-            self._remember([(step, loss)], context)
+        if not self._first or step > self._first[-1]:
+            self._remember([step], [loss], context)
 
     def progress(self, steps: Sequence[int], losses: Sequence[float | None], context: Hashable) -> None:
         """As `step` for each of many steps that were never done before."""
         self.step(steps[0], losses[0], context, None)
         self._tip = steps[-1]
-        self._remember(list(zip(steps[1:][-MOST_LOSSES:], losses[1:][-MOST_LOSSES:], strict=True)), context)
+        self._remember(steps[1:][-MOST_LOSSES:], losses[1:][-MOST_LOSSES:], context)
 
     def rolled_back(self, step: int) -> None:
         """The operator went back on purpose, perhaps to do it differently: what comes is no replay."""
         self._check = None
-        while self._first and self._first[-1][0] > step:
+        while self._first and self._first[-1] > step:
             self._first.pop()
+            self._losses.pop()
         self._tip = None if self._tip is None else min(self._tip, step)
 
     def for_saving(self) -> dict[str, Any]:
         """As `codec` asks: the newest losses; what went back further is then not checked."""
         if len(self._first) <= _MOST_SAVED:
             return {}
-        newest = islice(self._first, len(self._first) - _MOST_SAVED, None)
-        return {"_first": deque(newest, MOST_LOSSES)}
+        older = len(self._first) - _MOST_SAVED
+        newest = {
+            name: islice(values, older, None) for name, values in (("_first", self._first), ("_losses", self._losses))
+        }
+        return {name: deque(values, MOST_LOSSES) for name, values in newest.items()}
 
-    def _remember(self, losses: list[tuple[int, float | None]], context: Hashable) -> None:
+    def _remember(self, steps: Sequence[int], losses: Sequence[float | None], context: Hashable) -> None:
         if context != self._context:
             self._first.clear()  # losses of before are no measure any more
+            self._losses.clear()
             self._context, self._reproduces = context, False
-        self._first.extend(losses)
+        self._first.extend(steps)
+        self._losses.extend(losses)
 
     def _begin(self, step: int, context: Hashable, subject: Subject | None) -> None:
-        if self._first and step <= self._first[-1][0]:
-            before = dict(self._first) if context == self._context else {}
-            self._check = _Check(before, self._first[-1][0], subject)
+        if self._first and step <= self._first[-1]:
+            same_kind = context == self._context
+            before = dict(zip(self._first, self._losses, strict=True)) if same_kind else {}
+            self._check = _Check(before, self._first[-1], subject)
 
     def _decide(self) -> None:
         check, self._check = self._check, None

@@ -18,7 +18,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
-from prometheus_client.exposition import choose_encoder
+from headway_exporter.rendering import Rendering
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -48,15 +48,8 @@ class Answer:
 
 def metrics(collector: Collector) -> Callable[[str], Answer]:
     """Route: the exposition, in the format that the client asks for."""
-
-    def answer(accept: str) -> Answer:
-        try:
-            encode, content_type = choose_encoder(accept)
-        except (TypeError, ValueError):  # a version in it that is no number
-            encode, content_type = choose_encoder("")
-        return Answer(encode(collector), content_type)
-
-    return answer
+    rendering = Rendering(collector)
+    return lambda accept: Answer(*rendering.exposition(accept))
 
 
 def health(alive: Callable[[], bool]) -> Callable[[str], Answer]:
@@ -176,6 +169,9 @@ class Server(ThreadingHTTPServer):
 class _Handler(BaseHTTPRequestHandler):
     server: Server
     timeout = CLIENT_SECONDS
+    disable_nagle_algorithm = (
+        True  # head and body are two writes: the second would wait for the first one's acknowledgement
+    )
     server_version = "headway"
     sys_version = ""
 

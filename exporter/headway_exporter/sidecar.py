@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("headway.exporter")
 
-POLL_SECONDS: Final = 0.25
+POLL_SECONDS: Final = 0.5
 """A death wakes the follower at once; nothing else is in such a hurry, and each look costs processor time."""
 HEALTHY_SECONDS: Final = 10.0
 TELL_SECONDS: Final = 5.0

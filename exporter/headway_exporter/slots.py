@@ -99,9 +99,11 @@ class Slot:
         if self.writer_up is False:
             self.writer_bytes = None
 
-    def signs(self, at: float) -> None:
-        """The current life wrote something: if that was after its death, it was none."""
-        self.alive = self.alive or at > self.died
+    def signs(self, at: float) -> bool:
+        """The current life wrote something: if that was after its death, it was none; whether that is so."""
+        revived = not self.alive and at > self.died
+        self.alive = self.alive or revived
+        return revived
 
     def tells_more(self, step: int, tip: int | None) -> bool:
         """Whether the process, by its own word at `step`, has made steps since that no record told of."""

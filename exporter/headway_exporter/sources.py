@@ -26,7 +26,6 @@ FUTURE_SECONDS: Final = 1.0
 _LARGEST: Final = 1 << 63
 _LIVES_REMEMBERED: Final = 64
 _BACKWARDS_SECONDS: Final = 0.001
-_RING_LIMIT: Final = 4_096
 LEAST_RUN: Final = 64
 _JOURNAL_BYTES: Final = 1 << 18
 
@@ -34,8 +33,8 @@ _JOURNAL_BYTES: Final = 1 << 18
 class Source(Protocol):
     """A file that is followed."""
 
-    def read(self, now: float) -> Sequence[Found]:
-        """What is new, a bounded portion; empty when the end is reached."""
+    def read(self, now: float, most: int) -> Sequence[Found]:
+        """What is new, a bounded portion: at most twice `most` steps; empty when the end is reached."""
 
     @property
     def at_end(self) -> bool:
@@ -63,7 +62,7 @@ class JournalSource:
             self._reader.resume(place, dict(saved["next_numbers"]))
             self._last_mono.update(saved["last_mono"])
 
-    def read(self, now: float) -> list[EventSeen]:
+    def read(self, now: float, most: int) -> list[EventSeen]:  # noqa: ARG002 - its bound is one of bytes
         """See `Source`."""
         seen: list[EventSeen] = []
         for event in self._reader.poll(_JOURNAL_BYTES):
@@ -116,7 +115,7 @@ class RingSource:
             RingFormatError: it is none, or another life's.
             OSError: it cannot be opened.
         """
-        self._slot = slot
+        self.slot = slot
         self._life = life
         self._future = 0
         self._malformed = 0
@@ -125,11 +124,11 @@ class RingSource:
             self._reader.close()
             raise RingFormatError(f"{path} holds another life's steps")
 
-    def read(self, now: float) -> list[StepSeen | Run]:
+    def read(self, now: float, most: int) -> list[StepSeen | Run]:
         """See `Source`."""
         latest = round((now + FUTURE_SECONDS) * 1e9)
         try:
-            portions = self._reader.poll_columns(_RING_LIMIT)
+            portions = self._reader.poll_columns(2 * most)
         except OSError:
             return []
         return [seen for columns in portions for seen in self._seen(columns, latest)]
@@ -137,14 +136,13 @@ class RingSource:
     def _seen(self, columns: StepColumns, latest: int) -> list[StepSeen | Run]:
         """Many steps whose ends rise are one run."""
         ends = columns.ends
-        rising = all(map(operator.le, ends, ends[1:])) and all(map(operator.le, columns.starts, ends))
-        if len(columns) >= LEAST_RUN and ends[-1] <= latest and rising:
-            return [Run(self._slot, self._life, columns)]
+        if len(columns) >= LEAST_RUN and ends[-1] <= latest and min(columns.durations) >= 0 and _rising(ends):
+            return [Run(self.slot, self._life, columns)]
         past = [record for record in columns.records() if record.end_ns <= latest]
         good = [record for record in past if record.duration_ns >= 0]  # a negative one would make sums fall
         self._future += len(columns) - len(past)
         self._malformed += len(past) - len(good)
-        return [StepSeen(self._slot, self._life, record) for record in good]
+        return [StepSeen(self.slot, self._life, record) for record in good]
 
     @property
     def position(self) -> int:
@@ -168,6 +166,10 @@ class RingSource:
     def close(self) -> None:
         """See `Source`."""
         self._reader.close()
+
+
+def _rising(numbers: list[int]) -> bool:
+    return all(map(operator.le, numbers, numbers[1:]))
 
 
 def _sane(event: Event) -> bool:

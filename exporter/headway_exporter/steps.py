@@ -49,7 +49,8 @@ class Steps:
         wanted = run.durations if leads else run.durations[-BASELINE_STEPS:]
         seconds = [duration / _NANOSECONDS for duration in wanted]
         self._recent.setdefault(slot, deque(maxlen=RECENT_STEPS)).extend(seconds[-RECENT_STEPS:])
-        self.tokens += sum(max(0, tokens) for tokens in run.tokens if tokens is not None)
+        if run.tokens.count(None) < len(run):
+            self.tokens += sum(max(0, tokens) for tokens in run.tokens if tokens is not None)
         if run.losses[-1] is not None:
             self.loss = run.losses[-1]
         self.step, self.completed = run.steps[-1], run.ends[-1] / _NANOSECONDS

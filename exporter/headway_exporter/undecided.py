@@ -55,6 +55,12 @@ class Undecided:
             one.exchange, one.decided_by = name, None
             self.tries.append(one)
 
+    def withdraw(self, one: Try, incarnation: str | None) -> None:
+        """The newest failure, which was one of that incarnation, was none."""
+        self.tries = [other for other in self.tries if other is not one]
+        if incarnation is not None:
+            self._failed[incarnation] -= 1
+
     def take(self, name: str) -> list[Try]:
         """The failures of that name, which wait no more."""
         found = [one for one in self.tries if one.exchange == name]

@@ -1,8 +1,19 @@
-"""`python -m headway` is the command `headway`."""
+"""`python -m headway` and the command `headway`: imports under a guard, so that Ctrl-C meanwhile ends it without a traceback."""
+
+from __future__ import annotations
 
 import sys
 
-from headway.cli import main
+
+def main() -> int:
+    """The command line; returns the exit code."""
+    try:
+        from headway import cli
+
+        return cli.main()
+    except KeyboardInterrupt:
+        return 130
+
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -34,6 +34,7 @@ _LIVES_REMEMBERED: Final = 64
 _LARGEST_GAP: Final = 1_000_000
 _CHUNK: Final = 65_536
 _USUAL_LINE_BYTES: Final = 4_096
+_MOST_FORMER: Final = 2
 
 
 @dataclass(frozen=True)
@@ -178,6 +179,19 @@ class JournalWriter:
             self.path.replace(rotated_path(self.path))
 
 
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """A file that was read up to `offset`."""
+
+    fd: int
+    offset: int
+
+    @property
+    def inode(self) -> tuple[int, int]:
+        """Which file it is."""
+        return _inode_of(self.fd)
+
+
 class JournalReader:
     """Follows a journal across rotation, replacement and removal; trusts nothing in it.
 
@@ -189,7 +203,7 @@ class JournalReader:
         self.path = path
         self.dropped: Counter[str] = Counter()
         self._fd = -1
-        self._previous_fd = -1
+        self._former: list[_Read] = []
         self._offset = 0
         self._partial = b""
         self._skipping = False
@@ -214,8 +228,9 @@ class JournalReader:
         identity = _identity(self._fd)
         if identity is not None:
             return Place(identity, self._offset - len(self._partial), self._skipping)
-        before = _identity(self._previous_fd)  # read to its end
-        return None if before is None else Place(before, os.fstat(self._previous_fd).st_size)
+        before = self._former[-1] if self._former else None  # read to its end
+        identity = None if before is None else _identity(before.fd)
+        return None if before is None or identity is None else Place(identity, before.offset)
 
     @property
     def next_numbers(self) -> dict[int, int]:
@@ -235,10 +250,10 @@ class JournalReader:
 
     def close(self) -> None:
         """Closes the file; the next poll would start over."""
-        for fd in (self._fd, self._previous_fd):
+        for fd in (self._fd, *(former.fd for former in self._former)):
             if fd >= 0:
                 os.close(fd)
-        self._fd = self._previous_fd = -1
+        self._fd, self._former = -1, []
 
     def _read(self, length: int) -> bytes:
         if self._fd < 0:
@@ -256,21 +271,40 @@ class JournalReader:
     def _advance(self) -> bool:
         """At the end of a file: True when there may be more to read at once, here or in the file that followed."""
         successor = self._successor()
-        if successor < 0:
+        if successor is None:
             return False
         if self._fd >= 0 and self._unread():  # written after we saw the end, before it was replaced
-            os.close(successor)
+            self._put_back(successor)
             return True
         if self._partial:
             self.dropped["torn"] += 1
         self._partial = b""
         self._skipping = False
-        # The file before this one stays open as long as its name may exist, so that its inode is not given to a new
-        # one.
-        if self._previous_fd >= 0:
-            os.close(self._previous_fd)
-        self._previous_fd, self._fd, self._offset = self._fd, successor, 0
+        if self._fd >= 0:
+            self._former.append(_Read(self._fd, self._offset))
+        self._fd, self._offset = successor.fd, successor.offset
+        self._let_go_of_former()
         return True
+
+    def _put_back(self, file: _Read) -> None:
+        """Will be read later."""
+        if file.offset:
+            self._former.append(file)
+        else:
+            os.close(file.fd)
+
+    def _let_go_of_former(self) -> None:
+        """Closes all but the files that may yet be met again by a name.
+
+        As long as they are open, no new file is given their inode: so an equal inode is the same file, and nothing of it
+        is read twice.
+        """
+        older = _inode(rotated_path(self.path))
+        while len(self._former) > _MOST_FORMER:
+            unnamed = (former for former in self._former if former.inode != older)
+            gone = next(unnamed, self._former[0])
+            self._former.remove(gone)
+            os.close(gone.fd)
 
     def _unread(self) -> bool:
         try:
@@ -278,25 +312,28 @@ class JournalReader:
         except OSError:
             return False
 
-    def _successor(self) -> int:
-        """A descriptor of the file to read after the open one, -1 when there is none yet.
+    def _successor(self) -> _Read | None:
+        """The file to read after the open one, None when there is none yet.
 
         The journal may have been rotated twice since the last look: then the older generation is one that we never
-        read.
+        read. Or it was moved away and back: then it goes on where we left it.
         """
-        newest = _open_if_there(self.path)
-        if newest >= 0 and _same_file(newest, self._fd):
-            os.close(newest)
-            return -1
+        newest = _inode(self.path)  # without opening it: nearly always it is the one that we have
+        if newest is not None and self._fd >= 0 and newest == _inode_of(self._fd):
+            return None
         older = _open_if_there(rotated_path(self.path))
-        if older < 0:
-            return newest
-        if any(_same_file(older, known) for known in (self._fd, self._previous_fd)):
+        if older >= 0:
+            inode = _inode_of(older)
+            unread = self._fd < 0 or inode != _inode_of(self._fd)
+            if unread and all(inode != former.inode for former in self._former):
+                return _Read(older, 0)
             os.close(older)
-            return newest
-        if newest >= 0:
-            os.close(newest)
-        return older
+        known = next((former for former in self._former if former.inode == newest), None)
+        if known is not None:
+            self._former.remove(known)
+            return known
+        fd = _open_if_there(self.path)
+        return _Read(fd, 0) if fd >= 0 else None
 
     def _parsed(self, data: bytes) -> Iterator[Event]:
         """The events of the lines that `data` completes."""
@@ -365,5 +402,15 @@ def _identity(fd: int) -> int | None:
     return zlib.crc32(first) if newline or len(beginning) == MAX_LINE_BYTES else None
 
 
-def _same_file(one: int, other: int) -> bool:
-    return other >= 0 and os.path.sameopenfile(one, other)
+def _inode(path: Path) -> tuple[int, int] | None:
+    """Device and inode of what has this name now, links not followed."""
+    try:
+        found = path.lstat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _inode_of(fd: int) -> tuple[int, int]:
+    found = os.fstat(fd)
+    return found.st_dev, found.st_ino

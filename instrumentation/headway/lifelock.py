@@ -12,12 +12,17 @@ from __future__ import annotations
 
 import fcntl
 import os
-from typing import TYPE_CHECKING
+import struct
+from typing import TYPE_CHECKING, Final
 
 from headway.files import open_regular
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
+
+_FLOCK: Final = struct.Struct("@hhqqi4x")
+"""The kernel's `struct flock` on 64-bit machines: type, whence, start, length, process id."""
 
 
 def lock_name(slot: int) -> str:
@@ -57,18 +62,32 @@ class LifeLock:
         self._fd = -1
 
 
-def wait_until_released(path: Path, life: int) -> None:
+def wait_until_released(path: Path, life: int, met: Callable[[int], None] | None = None) -> None:
     """Blocks, for as long as it takes, until no process holds the lock of this life: for a daemon thread of a reader.
 
     That the lock is free means that the life is over only if it was held at all (`life_lock` in its
     `process_started`), and nothing of it is written afterwards.
+
+    Args:
+        path: the slot's lock file.
+        life: whose lock.
+        met: told, before the wait, the process id of the holder: 0 when it is of another PID namespace, or nobody.
 
     Raises:
         OSError: the file cannot be opened, or locking is refused or unsupported there.
     """
     fd = open_regular(path)
     try:
+        if met is not None:
+            met(_holder(fd, life))
         fcntl.lockf(fd, fcntl.LOCK_SH, 1, life, os.SEEK_SET)
         fcntl.lockf(fd, fcntl.LOCK_UN, 1, life, os.SEEK_SET)
     finally:
         os.close(fd)
+
+
+def _holder(fd: int, life: int) -> int:
+    """Process id of who holds the lock, 0 when that cannot be told."""
+    asked = _FLOCK.pack(fcntl.F_RDLCK, os.SEEK_SET, life, 1, 0)
+    kind, _, _, _, pid = _FLOCK.unpack(fcntl.fcntl(fd, fcntl.F_GETLK, asked))
+    return 0 if kind == fcntl.F_UNLCK else max(0, int(pid))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import zlib
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from headway.files import open_regular
@@ -62,6 +63,7 @@ _FIRST_CHUNK: Final = 16
 _LARGEST_CHUNK: Final = 4_096
 _NEAR: Final = 64
 _SKIPS_PER_POLL: Final = 16
+_SEARCHED_PER_POLL: Final = 2_048
 
 # Bound here once: a look-up less for each record.
 _pack_record = RECORD.pack_into
@@ -222,6 +224,20 @@ class RingWriter:
             os.close(fd)
 
 
+@dataclass(slots=True)
+class _Search:
+    """How far the search for the next good record has come, and the lowest number it found."""
+
+    expected: int
+    done: int = 0
+    lowest: int | None = None
+
+    def found(self, sequence: int | None) -> None:
+        """One more candidate, or none."""
+        if sequence is not None:
+            self.lowest = sequence if self.lowest is None else min(self.lowest, sequence)
+
+
 class RingReader:
     """Follows one ring file without ever waiting for, or trusting, its writer.
 
@@ -243,6 +259,7 @@ class RingReader:
         self._chunk = _FIRST_CHUNK  # grows while there is more, over polls
         self._suspect = -1
         self._searched_at_hint = -1
+        self._search: _Search | None = None
 
     @classmethod
     def open(cls, path: Path, first: int = 0) -> RingReader:
@@ -372,15 +389,33 @@ class RingReader:
         hint = self._hint()
         if hint <= self._expected or hint == self._searched_at_hint:
             return None  # the writer is no further, or we looked already: a lying index must not cost a scan each time
-        far = self._lowest_above(self.capacity)
-        if far is None:
-            self._searched_at_hint = hint
-        return far
+        return self._search_on(hint)
 
-    def _lowest_above(self, places: int) -> int | None:
-        """The lowest good sequence number above the expected one, in the next `places` places."""
+    def _search_on(self, hint: int) -> int | None:
+        """A portion of the search through the whole ring; its answer when that was the last one.
+
+        In portions, because a sidecar may follow hundreds of rings that all lie, and must answer its scrapes meanwhile.
+        """
+        search = self._search
+        if search is None or search.expected != self._expected:
+            search = self._search = _Search(self._expected)
+        if search.lowest is not None and search.done >= self.capacity:  # found before: is it still there?
+            self._search = None
+            return self._good(search.lowest % self.capacity)
+        places = min(_SEARCHED_PER_POLL, self.capacity - search.done)
+        search.found(self._lowest_above(places, search.done))
+        search.done += places
+        if search.done < self.capacity:
+            return None
+        if search.lowest is None:
+            self._search = None
+            self._searched_at_hint = hint
+        return search.lowest
+
+    def _lowest_above(self, places: int, beyond: int = 0) -> int | None:
+        """The lowest good sequence number above the expected one, in `places` places from that one's place and `beyond` on."""
         lowest = None
-        place = self._expected % self.capacity
+        place = (self._expected + beyond) % self.capacity
         while places > 0:
             span = min(places, self.capacity - place, _LARGEST_CHUNK)
             for sequence in self._good_records(place, span, self._expected + 1):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pod_story import WALL
 from state_story import RUNS, write
 
 from headway_exporter.advice import Advice, Observed, advise, observe
@@ -277,7 +278,7 @@ def test_a_month_is_not_foretold_from_minutes() -> None:
 @pytest.mark.parametrize("name", sorted(RUNS))
 def test_advice_of_real_records(tmp_path: Path, name: str) -> None:
     """What the sidecar writes of every kind of run leads to advice, to text that fits and to JSON without gaps."""
-    run = load(write(tmp_path, RUNS[name]()))
+    run = load(write(tmp_path, RUNS[name]()), WALL)
     seen, advice = observe(run), advise(run)
     assert advice
     assert len({one.topic for one in advice}) == len(advice)
@@ -291,7 +292,7 @@ def test_advice_of_real_records(tmp_path: Path, name: str) -> None:
 
 def test_what_is_observed_of_many_failures(tmp_path: Path) -> None:
     """Failures, restarts, silences and saves are those of the tale: 50 failures, a third of them by SIGKILL."""
-    seen = observe(load(write(tmp_path, RUNS["many"]())))
+    seen = observe(load(write(tmp_path, RUNS["many"]()), WALL))
     assert seen.failures == 50
     assert (seen.budgets["launcher"].restarts, seen.budgets["in_process"].restarts) == (17, 33)
     assert seen.finished
@@ -304,7 +305,7 @@ def test_what_is_observed_of_many_failures(tmp_path: Path) -> None:
 
 def test_pods_that_see_the_same_are_not_added_up(tmp_path: Path) -> None:
     """Three pods report one failure and one restart: advice counts one."""
-    seen = observe(load(write(tmp_path, RUNS["three_pods"]())))
+    seen = observe(load(write(tmp_path, RUNS["three_pods"]()), WALL))
     assert (seen.pods, seen.ranks, seen.failures) == (3, 6, 1)
     assert seen.budgets["in_process"].restarts == 1
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -127,6 +128,28 @@ def test_a_lock_that_lies_is_not_believed_twice(tmp_path: Path, folder: Path) ->
         file.write(line("train_entered", n=1))
     seen.until(lambda seen: len(seen.deaths) == 2, "the silence")
     assert [death.by for death in seen.deaths] == ["found", "silence"]
+
+
+def test_a_lock_that_its_holder_merely_lost_is_no_death(tmp_path: Path) -> None:
+    """Something in the trainer read the lock file, which drops the lock: the process lives on, and its real end is still known."""
+    seen = Seen(Follower(tmp_path, RUN))
+    process = trainer(tmp_path, 0, "steps=1-3", "meet", "unlock", "steps=4-5", "ready", "wait")
+    wait_ready(process)
+    seen.until(lambda seen: 3 in seen.steps, "the first steps")
+    time.sleep(0.5)  # the thread that waits for the lock has asked who holds it
+    assert process.stdin is not None
+    process.stdin.write("\n")
+    process.stdin.flush()
+    wait_ready(process)
+    seen.until(lambda seen: 5 in seen.steps, "the steps without a lock")
+    for _ in range(20):
+        seen.all += one_by_one(seen.follower.poll().observations)
+        seen.follower.wake.wait(0.02)
+    assert not seen.deaths
+    process.kill()
+    process.communicate()
+    seen.until(lambda seen: bool(seen.deaths), "the death")
+    assert [death.by for death in seen.deaths] == ["lock"]
 
 
 def test_journals_of_other_runs_are_counted_and_left_alone(tmp_path: Path, folder: Path) -> None:

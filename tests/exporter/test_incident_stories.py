@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 import pytest
 from incident_tale import Tale
+from pod_story import Story
 
 from headway_exporter.labels import LAYERS
 
@@ -238,3 +239,46 @@ def test_the_attempt_under_way_names_the_layer_that_can_still_help() -> None:
     tale.event(None, "launcher_exited", tale.now, exit_code=1)
     layers.append(tale.incidents[-1].current.expected_layer)
     assert tuple(layers) == LAYERS
+
+
+def test_a_death_that_was_none_is_withdrawn() -> None:
+    """A process of another PID namespace that lost its lock writes on: no incident, no restart, whatever the sidecar had to believe."""
+    story = Story()
+    end = story.running()
+    story.die(1, end + 0.5)
+    assert story.pod.failures.open is not None
+    story.steps(end, 0, 1, first=11, last=20)
+    assert story.pod.failures.open is None
+    assert not story.recoveries
+    assert not story.pod.failures.incidents
+    assert not any((*story.pod.failures.restarts.values(), *story.pod.failures.causes.values()))
+    assert [slot.alive for slot in story.pod.slots.values()] == [True, True]
+    totals = story.pod.ledger.totals(story.pod.now_ns)
+    assert sum(totals.states.values()) + totals.pending == totals.elapsed
+
+
+def test_a_death_that_was_none_within_an_incident_leaves_the_incident_as_it_was() -> None:
+    """The failure before was real, and is still to be decided."""
+    story = Story()
+    end = story.running()
+    story.die(1, end + 0.5)
+    story.start(end + 5, 0, 1, cycle=1)
+    story.enter(end + 10, 0, 1, incarnation="second", load=8)
+    end = story.steps(end + 11, 0, 1, first=9, last=20)
+    before = story.pod.failures.incidents[-1].state
+    story.die(0, end + 0.5)
+    story.steps(end, 0, 1, first=21, last=25)
+    [incident] = story.pod.failures.incidents
+    assert incident.state is before
+    assert len(story.recoveries) == 1
+    assert story.pod.failures.restarts == {"launcher": 1}
+
+
+def test_a_death_that_others_tell_of_too_is_not_withdrawn() -> None:
+    """The launcher saw the worker's end: a stray word that is dated later does not undo that."""
+    story = Story()
+    end = story.running()
+    story.die(1, end + 0.5)
+    story.event(None, "worker_exited", end + 0.6, local_rank=1, pid=story.pid(1), exit_code=-9)
+    story.event(1, "sample", end + 0.7, step=10)
+    assert story.pod.failures.open is not None

@@ -1,7 +1,8 @@
 """A trainer process for the tests: the real recorder, told what to do by its arguments.
 
 Each argument is one act, in order: `enter=ID`, `load=STEP`, `steps=FIRST-LAST`, `fault`, `echo`, `commit=STEP`, `finish`, `exit=CODE`,
-`pause=SECONDS`, `wait` (until it is killed), `ready` (writes a line, for whoever started it), `meet` (does that and waits for a line).
+`unlock` (loses its life lock as by accident), `pause=SECONDS`, `wait` (until it is killed), `ready` (writes a line, for whoever started
+it), `meet` (does that and waits for a line).
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import os
 import sys
 import time
 
+from headway.lifelock import lock_name
 from headway.recorder import Recorder
 
 
@@ -49,6 +51,8 @@ def main(acts: list[str]) -> None:
             recorder.train_finished(int(value))
         elif name == "exit":
             os._exit(int(value))
+        elif name == "unlock":
+            (recorder.identity.folder / lock_name(recorder.identity.slot)).read_bytes()  # any close of the file does it
         elif name == "ready":
             print("ready", flush=True)
         elif name == "meet":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
@@ -105,3 +106,30 @@ def test_interrupt_is_no_traceback(own_module: Any) -> None:
     """Ctrl-C ends a command the way shells expect."""
     own_module("def main(argv):\n    raise KeyboardInterrupt\n")
     assert main(["exporter"]) == 130
+
+
+INTERRUPTING: str = """
+import os, signal, sys
+
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == os.environ["INTERRUPT_AT"]:
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Finder())
+"""
+
+
+@pytest.mark.parametrize("module", ["headway.cli", "headway.command_line", "headway.supervisor", "headway.journal"])
+def test_an_interrupt_while_it_starts_shows_no_traceback(tmp_path: Path, module: str) -> None:
+    """Ctrl-C in the first tenth of a second, while Python still imports, is no fault of Headway's."""
+    (tmp_path / "sitecustomize.py").write_text(INTERRUPTING)
+    paths = os.pathsep.join([str(tmp_path), *sys.path])
+    ended = subprocess.run(
+        [sys.executable, "-m", "headway", "run", "--", "true"],
+        env=os.environ | {"PYTHONPATH": paths, "INTERRUPT_AT": module},
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
+    assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", "")

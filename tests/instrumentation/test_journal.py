@@ -104,6 +104,37 @@ def test_two_rotations_between_two_looks_lose_only_what_is_gone(path: Path) -> N
     assert len(seen) + reader.dropped["gap"] == 57
 
 
+def test_a_journal_that_is_replaced_again_and_again_is_read_once(path: Path) -> None:
+    """The older generation keeps its name while others put new files under the journal's: it was read, and stays read."""
+    writer, reader = JournalWriter(path, LIFE, max_bytes=1_000), JournalReader(path)
+    step = 0
+    while not rotated_path(path).exists():
+        write_steps(writer, step, step + 1)
+        step += 1
+    assert steps(reader.poll()) == list(range(step))
+    for replaced in range(4):
+        for _ in range(1 + replaced % 2):  # twice between two looks, too
+            path.unlink()
+            write_steps(JournalWriter(path, LIFE), step, step + 1)
+            step += 1
+        assert steps(reader.poll()) == [step - 1]
+
+
+def test_a_journal_that_is_moved_away_and_back_goes_on_where_it_was_left(path: Path) -> None:
+    """What a person does who looks into it: no event may count twice."""
+    writer, reader = JournalWriter(path, LIFE), JournalReader(path)
+    write_steps(writer, 0, 3)
+    assert steps(reader.poll()) == [0, 1, 2]
+    aside = path.with_name("aside")
+    path.rename(aside)
+    write_steps(JournalWriter(path, LIFE + 1), 3, 4)
+    assert steps(reader.poll()) == [3]
+    aside.rename(path)
+    assert steps(reader.poll()) == []
+    write_steps(writer, 4, 5)
+    assert steps(reader.poll()) == [4]
+
+
 def test_two_processes_share_a_journal_across_rotation(path: Path) -> None:
     """An old process that is still dying and its successor append to one journal, whoever rotates it."""
     old, new = JournalWriter(path, 1, max_bytes=2_000), JournalWriter(path, 2, max_bytes=2_000)

@@ -1,0 +1,111 @@
+"""What must be true of each scrape (design, section 10), given what the trainers themselves wrote down."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
+
+MILLISECOND = 1e-3
+LAG_SECONDS = 3.0
+"""How far a scrape may be behind: two polls of the sidecar, and a busy machine."""
+START_SECONDS = 1.0
+"""From a trainer's own first line to its recorder's."""
+
+
+class BrokenError(AssertionError):
+    """An invariant does not hold."""
+
+
+@dataclass
+class RankBooks:
+    """What one rank wrote down, over all its lives."""
+
+    first_start: float | None = None
+    end: float | None = None
+    begun: list[int] = field(default_factory=list)
+    done: list[int] = field(default_factory=list)
+
+    @classmethod
+    def read(cls, path: Path) -> RankBooks:
+        """From its log; a rank that has none yet has done nothing."""
+        books = cls()
+        for line in path.read_text().splitlines() if path.exists() else []:
+            word, _, value = line.partition(" ")
+            if word == "start" and books.first_start is None:
+                books.first_start = float(value)
+            elif word == "end":
+                books.end = float(value)
+            elif word in ("begin", "done"):
+                (books.begun if word == "begin" else books.done).append(int(value))
+        return books
+
+
+def read_all(folder: Path, ranks: int) -> list[RankBooks]:
+    """The books of all ranks."""
+    return [RankBooks.read(folder / f"rank-{rank}.log") for rank in range(ranks)]
+
+
+def of(samples: Samples, name: str, **labels: str) -> float:
+    """One value, 0 when there is none."""
+    return samples.get((name, tuple(sorted(labels.items()))), 0.0)
+
+
+def total(samples: Samples, name: str) -> float:
+    """Sum over all labels."""
+    return sum(value for (found, _), value in samples.items() if found == name)
+
+
+def check_time(samples: Samples) -> None:
+    """The states and what is pending are all of the time."""
+    parts = total(samples, "headway_rank_seconds_total") + of(samples, "headway_pending_rank_seconds")
+    elapsed = of(samples, "headway_rank_elapsed_seconds_total")
+    if abs(parts - elapsed) > MILLISECOND:
+        raise BrokenError(f"states and pending are {parts:.6f} s, elapsed are {elapsed:.6f} s")
+
+
+def check_clock(samples: Samples, books: list[RankBooks], now: float) -> None:
+    """Elapsed time is what a clock says that the sidecar never saw; exact to the start-up of a process once the run is over."""
+    known = [(one.first_start, one.end) for one in books if one.first_start is not None]
+    most = sum((now if end is None else end) - begin for begin, end in known)
+    over = all(end is not None for _, end in known)
+    least = most - len(known) * (START_SECONDS + (0 if over else LAG_SECONDS))
+    elapsed = of(samples, "headway_rank_elapsed_seconds_total")
+    if not least <= elapsed <= most + MILLISECOND:
+        raise BrokenError(
+            f"elapsed are {elapsed:.3f} rank-seconds, by the trainers' own clock {least:.3f} to {most:.3f}"
+        )
+
+
+def check_steps(samples: Samples, books: list[RankBooks], *, complete: bool) -> None:
+    """Each step of the busiest rank counts once, whoever was killed; `complete`: nothing is on its way any more."""
+    counted = of(samples, "headway_steps_total", kind="productive")
+    most = max(len(set(one.begun)) for one in books)
+    least = max(len(set(one.done)) for one in books) if complete else 0
+    if not least <= counted <= most:
+        raise BrokenError(f"{counted:g} productive steps, the trainers made {least} to {most} different ones")
+    again = of(samples, "headway_steps_total", kind="replay")
+    most = max(len(one.begun) - len(set(one.done)) for one in books)
+    if again > most:
+        raise BrokenError(f"{again:g} replayed steps, the trainers made at most {most}")
+
+
+def check_counters(before: Samples, samples: Samples) -> None:
+    """None steps back, none goes away."""
+    for key, value in before.items():
+        if key[0].endswith(("_total", "_bucket", "_count", "_sum")) and samples.get(key, 0.0) < value:
+            raise BrokenError(f"{key[0]}{dict(key[1])} went from {value} to {samples.get(key)}")
+
+
+def check_restarts(samples: Samples, *, least: int, most: int) -> None:
+    """A restart for each kill, no matter how many ranks and layers saw it."""
+    restarts = total(samples, "headway_restarts_total")
+    if not least <= restarts <= most:
+        raise BrokenError(f"{restarts:g} restarts for {least} to {most} kills")
+    incidents = total(samples, "headway_incidents_total") + of(samples, "headway_incident_open")
+    if incidents > most:
+        raise BrokenError(f"{incidents:g} incidents for {most} kills")

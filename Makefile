@@ -37,7 +37,7 @@ types: $(STAMP)  ## mypy --strict
 	$(BIN)/mypy
 
 bench: $(STAMP)  ## what recording and following cost, and how soon a death is known
-	@status=0; for name in recorder sidecar death; do \
+	@status=0; for name in recorder sidecar death state postmortem incidents; do \
 	  echo "-- $$name"; $(BIN)/python tests/benchmarks/bench_$$name.py || status=1; done; exit $$status
 
 peers: $(STAMP)  ## other tools beside ours: a step, a scrape, and goodput on the golden cases

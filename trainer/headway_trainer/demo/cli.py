@@ -22,7 +22,11 @@ if TYPE_CHECKING:
 
 POLL_SECONDS: Final = 0.25
 TIME_LIMIT_SECONDS: Final = 600.0
-LAST_WORD_SECONDS: Final = 10.0
+LAST_WORD_SECONDS: Final = 30.0
+
+REPORT: Final = "postmortem.html"
+STATE: Final = "state"
+"""Folder that both runs' sidecars keep their records in."""
 
 MARKER: Final = ".headway-demo"
 """Tells a demo's folder from anybody else's; locked while the demo runs."""
@@ -48,6 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             reference, broken = plan.runs(options.output.resolve())
             _run(reference, console)
             status = _run(broken, console)
+            runner.postmortem(options.output / STATE, broken.name, options.output / REPORT)
     except _FolderError as error:
         print(f"headway demo: --output: {error}", file=sys.stderr)
         return 2
@@ -58,7 +63,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("headway demo: stopped", file=sys.stderr)
         return 1
     good = _conclude(reference, broken, status, console)
-    console.print(f"\n{time.monotonic() - started:.0f} s in all; logs and checkpoints are in {options.output}/")
+    report_path, seconds = options.output / REPORT, time.monotonic() - started
+    console.print(f"\n{seconds:.0f} s in all; the report is {report_path}, logs and checkpoints lie beside it")
     return 0 if good else 1
 
 
@@ -113,7 +119,7 @@ def _run(run: plan.Run, console: Console) -> Status:
     environment = {"HEADWAY_DIR": str(journals), "HEADWAY_RUN": run.name, "HEADWAY_POD_INDEX": "0"}
     command = runner.launcher_command(runner.free_ports(), plan.RANKS, run.trainer_options())
     with (
-        runner.sidecar(journals, run.name, run.output / "sidecar.log") as sidecar,
+        runner.sidecar(journals, run.name, run.output / "sidecar.log", state_dir=run.output.parent / STATE) as sidecar,
         runner.training(command, environment, run.output / "trainer.log") as training,
     ):
         with view.view_for(console, run.title) as shown:

@@ -123,11 +123,12 @@ class Sidecar:
 
 
 @contextlib.contextmanager
-def sidecar(directory: Path, run: str, log: Path) -> Iterator[Sidecar]:
-    """Start `headway exporter` on a free port of the loopback interface."""
+def sidecar(directory: Path, run: str, log: Path, *, state_dir: Path | None = None) -> Iterator[Sidecar]:
+    """Start `headway exporter` on a free port of the loopback interface; `state_dir`: where it keeps its records."""
     port = free_ports(1)
     command = [sys.executable, "-m", "headway", "exporter", "--dir", str(directory), "--run", run]
     command += ["--pod-index", "0", "--listen", f"127.0.0.1:{port}", "--linger-seconds", "0"]
+    command += [] if state_dir is None else ["--state-dir", str(state_dir)]
     with log.open("wb") as output:
         process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, start_new_session=True)
         try:
@@ -136,6 +137,18 @@ def sidecar(directory: Path, run: str, log: Path) -> Iterator[Sidecar]:
             yield answering
         finally:
             _stop(process)
+
+
+def postmortem(state_dir: Path, run: str, report: Path) -> None:
+    """Writes the report on a run to the file `report`.
+
+    Raises:
+        DemoError: there is none.
+    """
+    command = [sys.executable, "-m", "headway", "postmortem", str(state_dir / run), "--out", str(report)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise DemoError(f"no report on the run {run!r}: {done.stderr.strip() or done.stdout.strip()}")
 
 
 def _wait_for(answering: Sidecar, process: subprocess.Popen[bytes], log: Path) -> None:

@@ -95,6 +95,7 @@ class Sidecar:
         self.poll()
         if self._store is not None:
             self._last_word(self._store)
+            self._store.close()
         self._tell()
         self._telemetry.stop()
         with self._lock:

@@ -102,6 +102,9 @@ class Store:
         self._faults: Counter[str] = Counter()
         self._tidied = False
         self._chores: list[Callable[[], None]] = []
+        self._failing: set[int] = set()
+        """Chores that failed when they were last done."""
+        self._closed = False
         self._write_processor_seconds = 0.0
         self._thread = threading.Thread(target=self._work, name="headway-store", daemon=True)
         self._thread.start()
@@ -111,6 +114,17 @@ class Store:
         with self._change:
             self._chores.append(chore)
             self._change.notify_all()
+
+    def close(self) -> None:
+        """Ends the thread, once what was offered is dealt with; does not wait for it."""
+        with self._change:
+            self._closed = True
+            self._change.notify_all()
+
+    @property
+    def running(self) -> bool:
+        """Its thread lives."""
+        return self._thread.is_alive()
 
     # For those who show.
 
@@ -183,21 +197,26 @@ class Store:
     def _work(self) -> None:
         while True:
             with self._change:
-                self._change.wait_for(lambda: self._offered is not None, CHORE_SECONDS)
+                self._change.wait_for(lambda: self._offered is not None or self._closed, CHORE_SECONDS)
                 snapshot = self._offered
+            if snapshot is None and self._closed:
+                return
             self._busy_since = clock.monotonic()
             if snapshot is not None:
                 self._attempt(snapshot)
-            for chore in self._chores:
-                self._do(chore)
+            for number, chore in enumerate(self._chores):
+                self._do(number, chore)
             self._busy_since = None
 
-    @staticmethod
-    def _do(chore: Callable[[], None]) -> None:
+    def _do(self, number: int, chore: Callable[[], None]) -> None:
         try:
             chore()
         except Exception:  # noqa: BLE001 - the thread must live on
-            _log.exception("state folder: something that is done every second failed")
+            if number not in self._failing:
+                _log.exception("state folder: something that is done every second failed; it is tried again and again")
+            self._failing.add(number)
+        else:
+            self._failing.discard(number)
 
     def _attempt(self, snapshot: Snapshot) -> None:
         began, processor = clock.monotonic(), clock.processor()

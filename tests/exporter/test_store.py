@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from typing import TYPE_CHECKING
 
 from headway_exporter.state_files import LEDGER, RECORDS, Ledger, read_ledger, read_records, write_ledger
@@ -10,6 +11,8 @@ from headway_exporter.store import Snapshot, Store, View, new_session
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    import pytest
 
 FIRST = View([], {"step": 0})
 
@@ -68,8 +71,8 @@ def test_a_ledger_that_was_spoilt_meanwhile_is_kept_aside(tmp_path: Path) -> Non
     assert read_ledger(tmp_path / LEDGER).body == {"summary": {"step": 1}}
 
 
-def test_chores_are_done_and_may_fail(tmp_path: Path) -> None:
-    """One that raises costs neither the next one nor the writing."""
+def test_chores_are_done_and_may_fail(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """One that raises costs neither the next one nor the writing, and is told of once, not every second."""
     store = Store(tmp_path, "run", "0", new_session(), FIRST)
     done = threading.Semaphore(0)
 
@@ -84,3 +87,18 @@ def test_chores_are_done_and_may_fail(tmp_path: Path) -> None:
     store.offer(snapshot(1), 0.0)
     assert store.settle()
     assert store.published.status == {"step": 1}
+    assert sum("every second" in line for line in caplog.messages) == 1
+    store.close()
+
+
+def test_closed_store_ends_its_thread_after_the_last_write(tmp_path: Path) -> None:
+    """What was offered before is on disk, and nothing goes on in the background."""
+    store = Store(tmp_path, "run", "0", new_session(), FIRST)
+    store.offer(snapshot(1), 0.0)
+    store.close()
+    assert store.settle()
+    assert read_ledger(tmp_path / LEDGER).body == {"summary": {"step": 1}}
+    deadline = time.monotonic() + 20
+    while store.running and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not store.running

@@ -143,7 +143,7 @@ class Soak:
         later = books.read_all(self._books, RANKS)
         books.check_time(samples)
         books.check_counters(self._before, samples)
-        books.check_clock(samples, trainers if complete else later, now)
+        books.check_clock(samples, trainers if complete else later, now, books.behind(samples, time.time()))
         books.check_steps(samples, trainers if complete else later, complete=complete and not self._forgot)
         books.check_restarts(samples, least=0, most=self.killed)
         self._before = samples
@@ -171,7 +171,9 @@ class Soak:
 
     def _caught_up(self) -> bool:
         with contextlib.suppress(books.BrokenError):
-            books.check_clock(self._sidecar.samples(), books.read_all(self._books, RANKS), time.monotonic())
+            samples = self._sidecar.samples()
+            late = books.behind(samples, time.time())
+            books.check_clock(samples, books.read_all(self._books, RANKS), time.monotonic(), late)
             return True
         return False
 

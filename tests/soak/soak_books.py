@@ -13,6 +13,8 @@ Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 MILLISECOND = 1e-3
 LAG_SECONDS = 3.0
 """How far a scrape may be behind: two polls of the sidecar, and a busy machine."""
+MOST_BEHIND_SECONDS = 30.0
+"""Between two writes of the sidecar's memory lie 15 s at most, on a machine that keeps up."""
 START_SECONDS = 1.0
 """From a trainer's own first line to its recorder's."""
 
@@ -68,12 +70,21 @@ def check_time(samples: Samples) -> None:
         raise BrokenError(f"states and pending are {parts:.6f} s, elapsed are {elapsed:.6f} s")
 
 
-def check_clock(samples: Samples, books: list[RankBooks], now: float) -> None:
+def behind(samples: Samples, wall: float) -> float:
+    """Seconds by which a scrape is older than `wall`, because it shows what is on disk."""
+    written = of(samples, "headway_source_last_update_timestamp_seconds", source="state")
+    seconds = max(0.0, wall - written) if written else 0.0
+    if seconds > MOST_BEHIND_SECONDS:
+        raise BrokenError(f"what is shown was written {seconds:.1f} s ago")
+    return seconds
+
+
+def check_clock(samples: Samples, books: list[RankBooks], now: float, late: float) -> None:
     """Elapsed time is what a clock says that the sidecar never saw; exact to the start-up of a process once the run is over."""
     known = [(one.first_start, one.end) for one in books if one.first_start is not None]
     most = sum((now if end is None else end) - begin for begin, end in known)
     over = all(end is not None for _, end in known)
-    least = most - len(known) * (START_SECONDS + (0 if over else LAG_SECONDS))
+    least = most - len(known) * (START_SECONDS + (0 if over else LAG_SECONDS + late))
     elapsed = of(samples, "headway_rank_elapsed_seconds_total")
     if not least <= elapsed <= most + MILLISECOND:
         raise BrokenError(

@@ -96,7 +96,7 @@ and on (run)
     min_over_time({depth}) > min_over_time({depth} offset 5m)
   )
 )""",
-        summary=f"{NUMBER} saves of run {RUN} wait to be written",
+        summary=f"Saves of run {RUN} that wait to be written: {NUMBER}",
         description=(
             f"Run {RUN} asks for a checkpoint every {_INTERVAL} and the writer cannot keep up. The queue holds memory, and what is in it "
             "is lost with the process. Save less often, or find out why writing is slow."
@@ -116,7 +116,7 @@ max by (run) (
   and on (run, pod_index)
   headway_async_writer_up == 0
 )""",
-        summary=f"The checkpoint writer of run {RUN} is gone with {NUMBER} saves queued",
+        summary=f"The checkpoint writer of run {RUN} is gone; saves queued: {NUMBER}",
         description=(
             f"Nothing of run {RUN} is written any more, and training goes on as if it were: {_AT_RISK} steps are at risk. The queue does "
             "not recover by itself. See why the writer died (memory, storage), then restart the rank so that a new one starts."

@@ -50,7 +50,7 @@ def _alert(config: Config, objective: Objective, severity: Severity, windows: li
             f"{duration(objective.period_seconds)} is spent early. See which state the time went into, and mend the largest."
         ),
         keep_seconds=config.keep_firing_seconds,
-        labels={"objective": objective.kind},
+        labels=(("objective", objective.kind),),
     )
 
 

@@ -51,7 +51,7 @@ count by (run) (
     headway_gpu_recovery_action > 0
   )
 )""",
-        summary=f"{NUMBER} GPUs of run {RUN} report a hardware fault",
+        summary=f"GPUs of run {RUN} with a hardware fault: {NUMBER}",
         description=(
             "The driver reported a hardware error ("
             + _gpus(f'increase(headway_gpu_xid_errors_total{{run=%q,class="hardware"}}{_WINDOW}) > 0')
@@ -77,7 +77,7 @@ count by (run) (
     headway_gpu_row_remap_failed == 1
   )
 )""",
-        summary=f"{NUMBER} GPUs of run {RUN} have memory that cannot be trusted",
+        summary=f"GPUs of run {RUN} whose memory cannot be trusted: {NUMBER}",
         description=(
             "Uncorrected memory errors, or a bad row that could not be replaced: "
             + _gpus(f'increase(headway_gpu_ecc_errors_total{{run=%q,type="uncorrected"}}{_WINDOW}) > 0')
@@ -92,7 +92,7 @@ def _lost(config: Config) -> Alert:
         name="HeadwayGpuLost",
         severity="critical",
         expr="count by (run) (count by (run, pod_index, UUID) (headway_gpu_up == 0))",
-        summary=f"{NUMBER} GPUs of run {RUN} are gone",
+        summary=f"GPUs of run {RUN} that are gone: {NUMBER}",
         description=(
             f"The driver does not answer for {_gpus('headway_gpu_up{run=%q} == 0')}. No restart on this node will bring it back. "
             "Drain the node; the GPU needs a power cycle."
@@ -112,7 +112,7 @@ count by (run) (
     headway_gpu_throttle_active{reason=~"hw_.*|sw_thermal"} == 1
   )
 )""",
-        summary=f"{NUMBER} GPUs of run {RUN} are held back by heat or power",
+        summary=f"GPUs of run {RUN} that are held back by heat or power: {NUMBER}",
         description=(
             "The hardware holds down the clock of "
             + _gpus('headway_gpu_throttle_active{run=%q,reason=~"hw_.*|sw_thermal"} == 1')
@@ -138,7 +138,7 @@ count by (run) (
     increase(headway_gpu_nvlink_errors_total{_WINDOW}) > 0
   )
 )""",
-        summary=f"{NUMBER} GPUs of run {RUN} have NVLinks that are down or in error",
+        summary=f"GPUs of run {RUN} with NVLinks down or in error: {NUMBER}",
         description=(
             "Errors were counted on: "
             + _gpus(f"increase(headway_gpu_nvlink_errors_total{{run=%q}}{_WINDOW}) > 0")
@@ -199,7 +199,7 @@ def _nic_down(config: Config) -> Alert:
         name="HeadwayNicDown",
         severity="warning",
         expr="count by (run) (count by (run, pod_index, device) (headway_nic_up == 0))",
-        summary=f"{NUMBER} network links of run {RUN} are down",
+        summary=f"Network links of run {RUN} that are down: {NUMBER}",
         description=(
             f"Down: {cards}. Collectives of run {RUN} take a detour or time out. Check cable and switch port, or drain the node."
         ),

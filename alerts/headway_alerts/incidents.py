@@ -61,7 +61,7 @@ round(
 
 def _recurring_failure(config: Config) -> Alert:
     reasons = names_of('max by (reason) (headway_incident_recurring{run=%q,reason!="same_entity"}) == 1', "reason")
-    attempts = value_of("run:headway_incident_attempts:max{run=%q}")
+    attempts = value_of("max by (run) (headway_incident_attempts{run=%q})")
     return Alert(
         name="HeadwayRecurringFailure",
         severity="critical",
@@ -227,7 +227,7 @@ min by (run) (
   and on (run)
   run:headway_active_ranks:sum
 )""",
-        summary=f"Run {RUN} has only {NUMBER} restarts left on one layer",
+        summary=f"Run {RUN} is running out of restarts: {NUMBER} left on one layer",
         description=(
             f"Restarts left in run {RUN}: {budgets}. When they are spent the next failure ends the job. Find out why it restarts, "
             "or raise the budget at the next planned restart."

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from headway_alerts.config import Severity
 
 
@@ -41,7 +39,7 @@ class Alert:
     """How long the condition must hold."""
     keep_seconds: float = 0
     """How long the alert outlives it."""
-    labels: Mapping[str, str] = field(default_factory=dict)
+    labels: tuple[tuple[str, str], ...] = ()
     """Beside the severity."""
 
 

@@ -44,7 +44,7 @@ count by (run) (
     run:headway_state:max{{state="finished"}} == 1
   )
 )""",
-        summary=f"The sidecar of run {RUN} hears nothing from the trainer ({NUMBER} pods)",
+        summary=f"Sidecars of run {RUN} that hear nothing from their trainer: {NUMBER}",
         description=(
             f"What Headway shows of run {RUN} is not what happens there: trainers write nothing into the folder that the sidecar reads. "
             "Most often the two do not share it, the run's name differs, or the ranks hang outside of Python. Compare HEADWAY_DIR and "
@@ -82,7 +82,7 @@ unless on (run)
   and on (run)
   last_over_time(run:headway_ranks:sum[{memory}]) == 0
 )""",
-        summary=f"{NUMBER} pods of run {RUN} do not report",
+        summary=f"Pods of run {RUN} that do not report: {NUMBER}",
         description=(
             f"Run {RUN} should have "
             + value_of(f"last_over_time(run:headway_pods_expected:max{{run=%q}}[{memory}])")

@@ -64,7 +64,7 @@ def _rule(rule: Recording | Alert, config: Config) -> dict[str, Any]:
     if rule.keep_seconds:
         found["keep_firing_for"] = duration(rule.keep_seconds)
     return found | {
-        "labels": {"severity": rule.severity, **rule.labels},
+        "labels": {"severity": rule.severity, **dict(rule.labels)},
         "annotations": {
             "summary": rule.summary,
             "description": rule.description,

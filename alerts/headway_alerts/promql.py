@@ -41,8 +41,9 @@ def finished(where: str, expr: str, selector: str, recorded: Mapping[str, tuple[
         metric = raw_metric(name)
         if metric is None:
             raise RuleError(f"{where}: there is no metric {name}")
-        known |= metric.labels.keys()
-        _check_matchers(where, name, matchers, {**dict.fromkeys(COMMON_LABELS), "le": None, **metric.labels})
+        labels = {**dict.fromkeys(COMMON_LABELS), **metric.labels, **({"le": None} if name.endswith("_bucket") else {})}
+        known |= labels.keys()
+        _check_matchers(where, name, matchers, labels)
     for name, matchers in _RECORDED.findall(expr):
         if name not in recorded:
             raise RuleError(f"{where}: there is no recording rule {name}")

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from headway_alerts.config import duration
 from headway_alerts.model import Alert, Group
+from headway_alerts.recording import reset_window
 from headway_alerts.texts import DURATION, NUMBER, RUN, names_of, value_of
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ def group(config: Config) -> Group:
 
 
 def _recovered() -> Alert:
-    counter = f'headway_incidents_total{{outcome="recovered"}}[{duration(NOTE_SECONDS)}]'
+    counter = 'headway_incidents_total{outcome="recovered"}'
     return Alert(
         name="HeadwayRecovered",
         severity="info",
@@ -45,9 +46,9 @@ def _recovered() -> Alert:
         expr=f"""\
 round(
   max by (run) (
-    sum without (recurring) (increase({counter}))
+    sum without (recurring) (increase({counter}[{duration(NOTE_SECONDS)}]))
     unless
-    sum without (recurring) (resets({counter})) > 0
+    sum without (recurring) (resets({counter}[{duration(reset_window(NOTE_SECONDS))}])) > 0
   )
 ) > 0""",
         summary=f"Run {RUN} recovered ({NUMBER} in the last {duration(NOTE_SECONDS)})",
@@ -203,7 +204,7 @@ def _phase_overdue(config: Config) -> Alert:
 
 def _budget_low(config: Config) -> Alert:
     remaining, limit = "run:headway_restart_budget_remaining:min", "run:headway_restart_budget_limit:max"
-    hour = "run:headway_restarts_total:max[1h]"
+    restarts = "run:headway_restarts_total:max"
     budgets = names_of(f"{remaining}{{run=%q}}", "layer", '{{ $one.Labels.layer }} {{ $one.Value | printf "%.0f" }}')
     return Alert(
         name="HeadwayRestartBudgetLow",
@@ -219,7 +220,7 @@ min by (run) (
     {remaining}
     <= on (run, layer)
     {config.budget_burn_hours:g} * (
-      round(increase({hour}) unless resets({hour}) > 0) >= {config.budget_burn_restarts:g}
+      round(increase({restarts}[1h]) unless resets({restarts}[{duration(reset_window(3_600))}]) > 0) >= {config.budget_burn_restarts:g}
     )
   )
   and on (run, layer)
@@ -237,7 +238,7 @@ min by (run) (
 
 
 def _replay_divergence(config: Config) -> Alert:
-    counter = f'headway_replay_checks_total{{result="diverged"}}[{duration(NOTE_SECONDS)}]'
+    counter = 'headway_replay_checks_total{result="diverged"}'
     return Alert(
         name="HeadwayReplayDivergence",
         severity="critical",
@@ -245,9 +246,9 @@ def _replay_divergence(config: Config) -> Alert:
         expr=f"""\
 round(
   max by (run) (
-    increase({counter})
+    increase({counter}[{duration(NOTE_SECONDS)}])
     unless
-    resets({counter}) > 0
+    resets({counter}[{duration(reset_window(NOTE_SECONDS))}]) > 0
   )
 ) > 0""",
         summary=f"Run {RUN} does not reproduce its own losses after a recovery",

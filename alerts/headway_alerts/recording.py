@@ -20,11 +20,22 @@ if TYPE_CHECKING:
 FILE: Final = "recording"
 SHORT: Final = 300
 """Seconds over which rates are taken. Longer windows are averages of these: one series a run to read instead of one a pod and state."""
+RESET_MARGIN: Final = 120
+"""Seconds: a few scrapes."""
 LONGEST_SHORT: Final = 3_600
 """Seconds. Longer windows read many samples and change slowly: they are evaluated once a minute."""
 
 _RUN: Final = ("run",)
 _UNAVAILABLE: Final = "init|detect|restart|down"
+
+
+def reset_window(seconds: int) -> int:
+    """Where to look for a reset that an increase over so many seconds must not count.
+
+    Longer than the increase's own window: when the last sample from before the reset has left that one, the 0 after it is its first, and
+    the way back up to the old count looks like news.
+    """
+    return seconds + RESET_MARGIN
 
 
 def groups(config: Config) -> tuple[Group, ...]:
@@ -212,7 +223,7 @@ def _totals() -> tuple[Recording, ...]:
 def _rates() -> tuple[Recording, ...]:
     """Rank-seconds a second. A pod whose counters were reset says nothing for the length of the window, rather than something wrong."""
     window = f"[{duration(SHORT)}]"
-    reset = f"max by (run, pod_index) (resets(headway_rank_elapsed_seconds_total{window})) > 0"
+    reset = f"max by (run, pod_index) (resets(headway_rank_elapsed_seconds_total[{duration(reset_window(SHORT))}])) > 0"
 
     def rate(name: str, *terms: str) -> Recording:
         lines = "\n  - on (run, pod_index)\n".join(

@@ -149,15 +149,18 @@ def needed(groups: tuple[Group, ...], alert: str) -> tuple[Group, ...]:
     return tuple(group for group in kept if group.rules)
 
 
-def judge(folder: Path, *tests: Test, config: Config | None = None, alert: str | None = None) -> None:
-    """Lets promtool decide, by all rules or by those of one alert; what it has to say is the failure's message."""
+def judge(
+    folder: Path, *tests: Test, config: Config | None = None, alert: str | None = None, groups: tuple[str, ...] = ("",)
+) -> None:
+    """Lets promtool decide, by all rules, by those of one alert, or by groups whose names end so; its words are the failure's."""
     config = config or Config()
-    groups = catalogue.groups(config) if alert is None else needed(catalogue.groups(config), alert)
-    (folder / "rules.yaml").write_text(render.rule_file(groups, config))
+    every = catalogue.groups(config) if alert is None else needed(catalogue.groups(config), alert)
+    used = tuple(group for group in every if group.name.endswith(groups))
+    (folder / "rules.yaml").write_text(render.rule_file(used, config))
     document = {
         "rule_files": ["rules.yaml"],
         "evaluation_interval": tests[0].interval,
-        "group_eval_order": [group.name for group in groups],
+        "group_eval_order": [group.name for group in used],
         "tests": [
             {
                 "name": test.name,

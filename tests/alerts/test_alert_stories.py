@@ -142,11 +142,11 @@ def test_a_run_that_nobody_brings_back_pages_until_somebody_does(tmp_path: Path)
 
 def test_a_restart_of_the_sidecar_pages_nobody(tmp_path: Path) -> None:
     """Three scrapes are missing, the next one is from before the journals were read again, and then all is as it was."""
-    tape = Tape().tell("train 11-300/60, kill 1, wait 40, launcher 300, wait 30, train 301-1500/60")
+    tape = Tape().tell("train 11-300/60, kill 1, wait 40, launcher 300, wait 30, train 301-2000/60")
     scraped: list[Scrape | None] = list(tape.scrapes())
     empty = scrapes([], 0, 15)[0]
     scraped[84:88] = [None, None, None, empty]
-    judged(tmp_path, scraped, {}, over="6m")
+    judged(tmp_path, scraped, {}, over="16m")
 
 
 def test_a_reset_of_all_counters_pages_nobody(tmp_path: Path) -> None:

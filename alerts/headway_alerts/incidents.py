@@ -174,18 +174,11 @@ or on (run)
 
 
 def _phase_overdue(config: Config) -> Alert:
-    since = "time() - headway_state_since_timestamp_seconds"
     parts = []
     for state, seconds in config.phase_budget_seconds.items():
         # The start-up of an attempt is the business of HeadwayRecoveryStuck.
-        unless = f"\n  unless on (run)\n  {_ATTEMPT}" if state == "init" else ""
-        parts.append(
-            f"""max by (run) (
-  ({since} > {seconds:g})
-  and on (run, pod_index)
-  headway_state{{state="{state}"}} == 1{unless}
-)"""
-        )
+        unless = f"\nunless on (run)\n{_ATTEMPT}" if state == "init" else ""
+        parts.append(f'max by (run) (pod:headway_phase_open:seconds{{state="{state}"}} > {seconds:g}){unless}')
     phases = "|".join(config.phase_budget_seconds)
     open_now = names_of(f'run:headway_state:max{{run=%q,state=~"{phases}"}} == 1', "state")
     return Alert(

@@ -28,9 +28,9 @@ def _silent(config: Config) -> Alert:
         expr=f"""\
 count by (run) (
   (
-    headway_build_info offset {duration(UNHEARD_SECONDS)}
+    pod:headway_ranks:max offset {duration(UNHEARD_SECONDS)}
     and
-    headway_build_info
+    pod:headway_ranks:max
     unless on (run, pod_index)
     headway_source_last_update_timestamp_seconds{{source="trainer"}}
   )

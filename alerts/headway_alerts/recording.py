@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from headway_alerts.config import duration
+from headway_alerts.config import PHASES_WITH_BUDGET, duration
 from headway_alerts.model import Group, Recording
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ LONGEST_SHORT: Final = 3_600
 
 _RUN: Final = ("run",)
 _UNAVAILABLE: Final = "init|detect|restart|down"
+_RESETS: Final = "pod:headway_rank_elapsed_seconds_total:resets"
 
 
 def reset_window(seconds: int) -> int:
@@ -45,7 +46,7 @@ def groups(config: Config) -> tuple[Group, ...]:
     return (
         Group("headway-pod.rules", FILE, _pod()),
         Group("headway-run.rules", FILE, (*_progress(), *_checkpoints(), *_incidents(config))),
-        Group("headway-goodput.rules", FILE, (*_totals(), *_rates(), *_live(config, short))),
+        Group("headway-goodput.rules", FILE, (*_totals(), *_rates(config), *_live(config, short))),
         Group("headway-goodput-long.rules", FILE, tuple(_live(config, long)), interval_seconds=60),
     )
 
@@ -66,13 +67,26 @@ def _pod() -> tuple[Recording, ...]:
     return (
         _max("headway_ranks", pod, level="pod"),
         _max("headway_incident_recurring", pod, '{reason!="same_entity"}', level="pod"),
+        Recording(
+            "pod:headway_phase_open:seconds",
+            (*pod, "state"),
+            f"""\
+(
+  time()
+  - max by (run, pod_index) (headway_state_since_timestamp_seconds)
+)
+* on (run, pod_index) group_right ()
+max by (run, pod_index, state) (
+  headway_state{{state=~"{"|".join(PHASES_WITH_BUDGET)}"}} == 1
+)""",
+        ),
     )
 
 
 def _progress() -> tuple[Recording, ...]:
     return (
         Recording("run:headway_age:seconds", _RUN, "time() - min by (run) (headway_run_start_timestamp_seconds)"),
-        Recording("run:headway_pods:count", _RUN, "count by (run) (count by (run, pod_index) (headway_build_info))"),
+        Recording("run:headway_pods:count", _RUN, "count by (run) (pod:headway_ranks:max)"),
         _max("headway_pods_expected"),
         Recording("run:headway_ranks:sum", _RUN, "sum by (run) (pod:headway_ranks:max)"),
         _max("headway_state", ("run", "state")),
@@ -171,25 +185,6 @@ def _incidents(config: Config) -> tuple[Recording, ...]:
             ("run", "layer"),
             "min by (run, layer) (headway_restart_budget_remaining)",
         ),
-        # Time in which there was a run to fail, by the time of one of its ranks; absent before the first incident.
-        Recording(
-            "run:headway_mtbf:seconds",
-            _RUN,
-            """\
-max by (run) (
-  max by (run, pod_index) (headway_rank_elapsed_seconds_total)
-  / on (run, pod_index)
-  count by (run, pod_index) (count by (run, pod_index, slot) (headway_rank_info))
-)
-/ on (run)
-(
-  max by (run) (
-    sum by (run, pod_index) (max by (run, pod_index, outcome, recurring) (headway_incidents_total))
-    + on (run, pod_index)
-    max by (run, pod_index) (headway_incident_open)
-  ) > 0
-)""",
-        ),
     )
 
 
@@ -217,31 +212,51 @@ def _totals() -> tuple[Recording, ...]:
             _RUN,
             f"1 -\n(\n{unavailable}\n)\n/ (run:headway_counted_rank_seconds:sum > 0)",
         ),
-    )
-
-
-def _rates() -> tuple[Recording, ...]:
-    """Rank-seconds a second. A pod whose counters were reset says nothing for the length of the window, rather than something wrong."""
-    window = f"[{duration(SHORT)}]"
-    reset = f"max by (run, pod_index) (resets(headway_rank_elapsed_seconds_total[{duration(reset_window(SHORT))}])) > 0"
-
-    def rate(name: str, *terms: str) -> Recording:
-        lines = "\n  - on (run, pod_index)\n".join(
-            f"  max by (run, pod_index) (rate({term}{window}))" for term in terms
-        )
-        expr = f"sum by (run) (\n{lines}\n  unless on (run, pod_index)\n  {reset}\n)"
-        return Recording(f"run:headway_{name}_rank_seconds:rate{duration(SHORT)}", _RUN, expr)
-
-    unavailable = f"sum without (state) (rate({_states(_UNAVAILABLE)}{window}))"
-    return (
-        rate("productive", 'headway_rank_seconds_total{state="productive"}'),
-        rate("counted", "headway_rank_elapsed_seconds_total", 'headway_rank_seconds_total{state="standby"}'),
+        # Time in which there was a run to fail, by the time of one of its ranks; absent before the first incident.
         Recording(
-            f"run:headway_unavailable_rank_seconds:rate{duration(SHORT)}",
+            "run:headway_mtbf:seconds",
             _RUN,
-            f"sum by (run) (\n  max by (run, pod_index) ({unavailable})\n  unless on (run, pod_index)\n  {reset}\n)",
+            """\
+run:headway_counted_rank_seconds:sum
+/ on (run)
+(max by (run) (headway_world_size) > 0)
+/ on (run)
+(
+  sum by (run) (run:headway_incidents_total:max)
+  + on (run)
+  run:headway_incident_open:max
+  > 0
+)""",
         ),
     )
+
+
+def _rates(config: Config) -> Iterator[Recording]:
+    """Rank-seconds a second. A pod whose counters were reset says nothing for the length of the window, rather than something wrong."""
+    window = f"[{duration(SHORT)}]"
+
+    def rate(name: str, *terms: str) -> Recording:
+        lines = "\n  - on (run, pod_index)\n".join(f"  max by (run, pod_index) ({term})" for term in terms)
+        expr = f"sum by (run) (\n{lines}\n  unless on (run, pod_index)\n  {_RESETS}\n)"
+        return Recording(f"run:headway_{name}_rank_seconds:rate{duration(SHORT)}", _RUN, expr)
+
+    yield Recording(
+        _RESETS,
+        ("run", "pod_index"),
+        f"max by (run, pod_index) (resets(headway_rank_elapsed_seconds_total[{duration(reset_window(SHORT))}])) > 0",
+    )
+    yield rate("productive", f'rate(headway_rank_seconds_total{{state="productive"}}{window})')
+    yield rate(
+        "counted",
+        f"rate(headway_rank_elapsed_seconds_total{window})",
+        f'rate(headway_rank_seconds_total{{state="standby"}}{window})',
+    )
+    if _has_infrastructure(config):
+        yield rate("unavailable", f"sum without (state) (rate({_states(_UNAVAILABLE)}{window}))")
+
+
+def _has_infrastructure(config: Config) -> bool:
+    return any(one.kind == "infrastructure" for one in config.objectives)
 
 
 def _live(config: Config, windows: list[int]) -> Iterator[Recording]:
@@ -252,7 +267,7 @@ def _live(config: Config, windows: list[int]) -> Iterator[Recording]:
             _RUN,
             f"clamp_max(\n  {_over('productive', seconds)}\n  / {_over('counted', seconds)},\n  1\n)",
         )
-    if any(one.kind == "infrastructure" for one in config.objectives):
+    if _has_infrastructure(config):
         for seconds in windows:
             yield Recording(
                 f"run:headway_live_infrastructure_goodput:ratio_rate{duration(seconds)}",

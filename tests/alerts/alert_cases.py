@@ -52,7 +52,6 @@ NO_COMMIT = {
 }
 """No commit after 5 minutes."""
 _BURN = {
-    one("headway_build_info", version="1", python_version="3"): "1x240",
     one("headway_run_start_timestamp_seconds"): "0x240",
     one("headway_ranks"): "2x240",
     one("headway_step_duration_baseline_seconds"): "1x240",
@@ -62,9 +61,7 @@ _BURN = {
 }
 _HALF = {one("headway_rank_seconds_total", state="productive"): "0+60x240"}
 _NONE_AFTER_TWO_HOURS = {one("headway_rank_seconds_total", state="productive"): "0+120x120 14400x60 14520+120x60"}
-_PODS = {one("headway_build_info", pod, version="1", python_version="3"): "1x400" for pod in "01"} | {
-    one("headway_ranks", pod): "1x400" for pod in "01"
-}
+_PODS = {one("headway_ranks", pod): "1x400" for pod in "01"}
 _ATTEMPT = "headway_incident_attempt_started_timestamp_seconds"
 
 CASES = (
@@ -542,7 +539,7 @@ CASES = (
                     one("headway_source_last_update_timestamp_seconds", source="trainer"): "0+15x40 600x360",
                 }
             ),
-            "a sidecar that is new": {one("headway_build_info", version="1", python_version="3"): "_x20 1x400"},
+            "a sidecar that is new": {one("headway_ranks"): "_x20 0x400"},
         },
     ),
     Case(
@@ -550,7 +547,7 @@ CASES = (
         {
             **_PODS,
             one("headway_pods_expected"): "2x400",
-            one("headway_build_info", "1", version="1", python_version="3"): "1x40 stale _x39 1x300",
+            one("headway_ranks", "1"): "1x40 stale _x39 1x300",
         },
         silent="15m",
         fires="15m15s",
@@ -566,15 +563,14 @@ CASES = (
             "back in time": {
                 **_PODS,
                 one("headway_pods_expected"): "2x400",
-                one("headway_build_info", "1", version="1", python_version="3"): "1x40 stale _x15 1x300",
+                one("headway_ranks", "1"): "1x40 stale _x15 1x300",
             },
             "the run finished": {
-                text: "1x40 stale" if 'finished"' in text or "build" in text else "0x40 stale"
+                text: "1x40 stale" if 'finished"' in text or "ranks" in text else "0x40 stale"
                 for text in {**_PODS, **state("finished"), one("headway_pods_expected"): ""}
             },
             "the operator ended it": {
-                **{text: "1x40 stale" for text in _PODS if "build" in text},
-                **{text: "1x38 0 0 stale" for text in _PODS if "ranks" in text},
+                **dict.fromkeys(_PODS, "1x38 0 0 stale"),
                 one("headway_incidents_total", outcome="cancelled", recurring="false"): "0x38 1 1 stale",
             },
         },

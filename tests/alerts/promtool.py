@@ -63,7 +63,6 @@ def healthy(pod: str = "0", *, minutes: int = 100) -> Series:
     count = minutes * 4
     still, moving = f"x{count}", f"0+15x{count}"
     return {
-        one("headway_build_info", pod, version="1", python_version="3"): "1" + still,
         one("headway_run_start_timestamp_seconds", pod): "0" + still,
         one("headway_ranks", pod): "2" + still,
         **state("productive", pod, "1" + still, "0" + still),

@@ -115,7 +115,7 @@ def test_time_between_failures(tmp_path: Path) -> None:
     base = {
         **without(healthy(), "headway_rank_elapsed_seconds_total"),
         one("headway_rank_elapsed_seconds_total"): "7200x400",
-        **{one("headway_rank_info", rank=str(slot), slot=str(slot), gpu="", UUID=""): "1x400" for slot in (0, 1)},
+        one("headway_world_size"): "2x400",
     }
     failed = {
         one("headway_incidents_total", outcome="recovered", recurring="false"): "1x400",

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-import yaml
 
 from headway_alerts import catalogue, render
 from headway_alerts.config import Config
@@ -171,7 +171,7 @@ def judge(
             for test in tests
         ],
     }
-    (folder / "test.yaml").write_text(yaml.safe_dump(document, sort_keys=False, width=1_000_000))
+    (folder / "test.yaml").write_text(json.dumps(document))  # JSON is YAML, and much faster written
     done = subprocess.run(
         ["promtool", "test", "rules", "test.yaml"], cwd=folder, capture_output=True, text=True, timeout=120, check=False
     )

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from alert_cases import CASES, Case, with_
+from checkpoint_cases import CHECKPOINT_CASES
 from health_cases import HEALTH_CASES
 from promtool import RUN, Test, firing, judge, needs_promtool, one, state
 
@@ -15,7 +16,7 @@ from headway_alerts.config import Config
 if TYPE_CHECKING:
     from pathlib import Path
 
-ALL = (*CASES, *HEALTH_CASES)
+ALL = (*CASES, *CHECKPOINT_CASES, *HEALTH_CASES)
 
 
 @needs_promtool

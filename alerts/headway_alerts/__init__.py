@@ -1,4 +1,5 @@
 """Prometheus rules as code: recording rules, alerts and their runbooks.
 
-This version ships no rule yet; the package holds the name and its place in the distribution.
+`catalogue.groups(config)` is the whole set, `render` writes it as rule files or as a PrometheusRule manifest. Names, labels and their
+closed sets come from the exporter's schema: a rule that uses one that does not exist is refused when it is rendered.
 """

@@ -43,6 +43,7 @@ COMMANDS: Final[dict[str, Command]] = {
         "exporter",
     ),
     "train": Command("headway_trainer.cli", "the reference trainer (FSDP2 with NVRx's three layers)", "trainer"),
+    "rules": Command("headway_alerts.cli", "render the Prometheus rules and alerts for one's own thresholds", "alerts"),
     "demo": Command("headway_trainer.demo.cli", "train with faults on this machine and watch it recover", "trainer"),
 }
 

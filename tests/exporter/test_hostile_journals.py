@@ -34,6 +34,8 @@ from headway_exporter.sidecar import Sidecar as Inside
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+pytestmark = pytest.mark.slow
+
 EXAMPLES = int(os.environ.get("HEADWAY_FUZZ_EXAMPLES", "40"))
 MOST_SERIES = 450
 MOST_SERIES_A_RANK = 2

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
     Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def state(tmp_path: Path) -> Path:

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
     from sidecar_process import Sidecar
 
+pytestmark = pytest.mark.slow
+
 PODS = (0, 1, 2)
 
 

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
     from sidecar_process import Sidecar
 
+pytestmark = pytest.mark.slow
+
 STATE = (("collector", "state"),)
 NO_LIMIT = resource.RLIM_INFINITY
 

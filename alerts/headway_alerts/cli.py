@@ -1,0 +1,91 @@
+"""`headway rules`: writes the rules for one's own thresholds, selectors and objectives."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from headway.command_line import Parser
+from headway_alerts import catalogue, render
+from headway_alerts.config import Config, ConfigError, load
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+MANIFEST_FILE = "prometheusrule.yaml"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Returns the exit code: 0, 1 when nothing can be written, 2 for a bad option or configuration."""
+    options = _parser(os.environ).parse_args(argv)
+    try:
+        config = Config() if options.config is None else load(options.config)
+        config = config if options.selector is None else replace(config, selector=options.selector)
+        written = _rendered(config, options.format, one_file=options.out is None)
+    except ConfigError as error:
+        print(f"headway rules: {error}", file=sys.stderr)
+        return 2
+    if options.out is None:
+        sys.stdout.writelines(written.values())
+        return 0
+    try:
+        _write(options.out, written)
+    except OSError as error:
+        print(f"headway rules: cannot write to {options.out}: {error.strerror or error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _rendered(config: Config, form: str, *, one_file: bool) -> dict[str, str]:
+    groups = catalogue.groups(config)
+    if form == "prometheusrule":
+        return {MANIFEST_FILE: render.manifest(groups, config)}
+    return {"": render.rule_file(groups, config)} if one_file else render.rule_files(groups, config)
+
+
+def _write(folder: Path, files: Mapping[str, str]) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in files.items():
+        (folder / name).write_text(content, encoding="utf-8")
+        print(folder / name)
+
+
+def _parser(environ: Mapping[str, str]) -> Parser:
+    parser = Parser(
+        "headway rules",
+        description="Writes Headway's recording rules and alerts for Prometheus, 2.42 or newer, with thresholds, selectors and goodput "
+        "objectives of one's own.",
+        epilog="Each option can also be given as the environment variable named with it; the option wins.",
+    )
+    parser.add_argument(
+        "--config",
+        type=Path,
+        metavar="FILE",
+        default=environ.get("HEADWAY_RULES_CONFIG") or None,
+        help="YAML with names of headway_alerts.config.Config, for example `stalled_floor_seconds: 300` "
+        "(HEADWAY_RULES_CONFIG, default: none)",
+    )
+    parser.add_argument(
+        "--out",
+        type=Path,
+        metavar="FOLDER",
+        default=environ.get("HEADWAY_RULES_OUT") or None,
+        help="folder for the files, made when missing (HEADWAY_RULES_OUT, default: all to standard output)",
+    )
+    parser.add_argument(
+        "--format",
+        choices=("prometheus", "prometheusrule"),
+        default=environ.get("HEADWAY_RULES_FORMAT") or "prometheus",
+        help="rule files, or a manifest for the Prometheus operator (HEADWAY_RULES_FORMAT, default %(default)s)",
+    )
+    parser.add_argument(
+        "--selector",
+        metavar="MATCHERS",
+        default=environ.get("HEADWAY_RULES_SELECTOR") or None,
+        help="label matchers put into every selection of a metric, for example 'cluster=\"a\"'; wins over the configuration's "
+        "(HEADWAY_RULES_SELECTOR, default: none)",
+    )
+    return parser

@@ -1,0 +1,208 @@
+"""Alerts on the hardware and the host under a run. Their metrics are planned (`headway_alerts.planned`): silent until they are exported."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from headway_alerts.model import Alert, Group
+from headway_alerts.texts import NUMBER, PERCENT, RUN, names_of
+
+if TYPE_CHECKING:
+    from headway_alerts.config import Config
+
+FILE: Final = "health"
+_WINDOW: Final = "[15m]"
+
+
+def group(config: Config) -> Group:
+    """GPUs first."""
+    return Group(
+        "headway-health",
+        FILE,
+        (
+            _hardware_fault(config),
+            _memory_fault(config),
+            _lost(config),
+            _throttled(config),
+            _nvlink(config),
+            _memory_pressure(config),
+            _storage_low(config),
+            _nic_down(config),
+        ),
+    )
+
+
+def _gpus(condition: str) -> str:
+    """The GPUs for which a condition holds now, by pod and UUID."""
+    return names_of(
+        f"max by (pod_index, UUID) ({condition})", "UUID", "{{ $one.Labels.UUID }} in pod {{ $one.Labels.pod_index }}"
+    )
+
+
+def _hardware_fault(config: Config) -> Alert:
+    return Alert(
+        name="HeadwayGpuHardwareFault",
+        severity="critical",
+        expr=f"""\
+count by (run) (
+  count by (run, pod_index, UUID) (
+    increase(headway_gpu_xid_errors_total{{class="hardware"}}{_WINDOW}) > 0
+    or
+    headway_gpu_recovery_action > 0
+  )
+)""",
+        summary=f"GPUs of run {RUN} with a hardware fault: {NUMBER}",
+        description=(
+            "The driver reported a hardware error ("
+            + _gpus(f'increase(headway_gpu_xid_errors_total{{run=%q,class="hardware"}}{_WINDOW}) > 0')
+            + ") or asks for a reset ("
+            + _gpus("headway_gpu_recovery_action{run=%q} > 0")
+            + f"). Drain the node of run {RUN}; let nothing be placed there before the GPU was reset and tested."
+        ),
+        keep_seconds=max(3_600, config.keep_firing_seconds),
+    )
+
+
+def _memory_fault(config: Config) -> Alert:
+    return Alert(
+        name="HeadwayGpuMemoryFault",
+        severity="critical",
+        expr=f"""\
+count by (run) (
+  count by (run, pod_index, UUID) (
+    sum without (counter) (
+      increase(headway_gpu_ecc_errors_total{{type="uncorrected"}}{_WINDOW})
+    ) > 0
+    or
+    headway_gpu_row_remap_failed == 1
+  )
+)""",
+        summary=f"GPUs of run {RUN} whose memory cannot be trusted: {NUMBER}",
+        description=(
+            "Uncorrected memory errors, or a bad row that could not be replaced: "
+            + _gpus(f'increase(headway_gpu_ecc_errors_total{{run=%q,type="uncorrected"}}{_WINDOW}) > 0')
+            + f". Losses of run {RUN} since then may be wrong. Drain the node and go back to a checkpoint from before."
+        ),
+        keep_seconds=max(3_600, config.keep_firing_seconds),
+    )
+
+
+def _lost(config: Config) -> Alert:
+    return Alert(
+        name="HeadwayGpuLost",
+        severity="critical",
+        expr="count by (run) (count by (run, pod_index, UUID) (headway_gpu_up == 0))",
+        summary=f"GPUs of run {RUN} that are gone: {NUMBER}",
+        description=(
+            f"The driver does not answer for {_gpus('headway_gpu_up{run=%q} == 0')}. No restart on this node will bring it back. "
+            "Drain the node; the GPU needs a power cycle."
+        ),
+        wait_seconds=30,
+        keep_seconds=config.keep_firing_seconds,
+    )
+
+
+def _throttled(config: Config) -> Alert:
+    return Alert(
+        name="HeadwayGpuThrottled",
+        severity="warning",
+        expr="""\
+count by (run) (
+  count by (run, pod_index, UUID) (
+    headway_gpu_throttle_active{reason=~"hw_.*|sw_thermal"} == 1
+  )
+)""",
+        summary=f"GPUs of run {RUN} that are held back by heat or power: {NUMBER}",
+        description=(
+            "The hardware holds down the clock of "
+            + _gpus('headway_gpu_throttle_active{run=%q,reason=~"hw_.*|sw_thermal"} == 1')
+            + f". Every rank of run {RUN} waits for the slowest one. Check cooling and power of the node."
+        ),
+        wait_seconds=config.throttled_seconds,
+        keep_seconds=config.keep_firing_seconds,
+    )
+
+
+def _nvlink(config: Config) -> Alert:
+    best = "max by (run, modelName) (max_over_time(headway_gpu_nvlinks_active[6h]))"
+    return Alert(
+        name="HeadwayNvlinkDegraded",
+        severity="warning",
+        expr=f"""\
+count by (run) (
+  count by (run, pod_index, UUID) (
+    headway_gpu_nvlinks_active
+    < on (run, modelName) group_left ()
+    {best}
+    or
+    increase(headway_gpu_nvlink_errors_total{_WINDOW}) > 0
+  )
+)""",
+        summary=f"GPUs of run {RUN} with NVLinks down or in error: {NUMBER}",
+        description=(
+            "Errors were counted on: "
+            + _gpus(f"increase(headway_gpu_nvlink_errors_total{{run=%q}}{_WINDOW}) > 0")
+            + f". GPUs with fewer links than others of their model count too. Collectives of run {RUN} get slow or hang; drain the node."
+        ),
+        wait_seconds=60,
+        keep_seconds=config.keep_firing_seconds,
+    )
+
+
+def _memory_pressure(config: Config) -> Alert:
+    return Alert(
+        name="HeadwayHostMemoryPressure",
+        severity="warning",
+        expr=f"""\
+max by (run) (
+  max by (run, pod_index) (headway_host_memory_used_bytes)
+  / on (run, pod_index)
+  (max by (run, pod_index) (headway_host_memory_limit_bytes) > 0)
+) > {config.memory_pressure_ratio:g}""",
+        summary=f"A pod of run {RUN} uses {PERCENT} of its memory",
+        description=(
+            f"The kernel will kill a process of run {RUN} when the limit is reached, and the checkpoint writers are the largest. Find "
+            "out what grows (queued saves, data workers), or raise the limit."
+        ),
+        wait_seconds=300,
+        keep_seconds=config.keep_firing_seconds,
+    )
+
+
+def _storage_low(config: Config) -> Alert:
+    return Alert(
+        name="HeadwayStorageLow",
+        severity="warning",
+        expr=f"""\
+min by (run) (
+  min by (run, pod_index, volume) (headway_storage_available_bytes)
+  / on (run, pod_index, volume)
+  (max by (run, pod_index, volume) (headway_storage_size_bytes) > 0)
+) < {config.storage_low_ratio:g}""",
+        summary=f"A volume of run {RUN} has only {PERCENT} left",
+        description=(
+            f"The next checkpoints of run {RUN} will fail when it is full. Remove old checkpoints, never the newest two that are durable, "
+            "or make the volume larger."
+        ),
+        wait_seconds=300,
+        keep_seconds=config.keep_firing_seconds,
+    )
+
+
+def _nic_down(config: Config) -> Alert:
+    cards = names_of(
+        "max by (pod_index, device) (headway_nic_up{run=%q} == 0)",
+        "device",
+        "{{ $one.Labels.device }} in pod {{ $one.Labels.pod_index }}",
+    )
+    return Alert(
+        name="HeadwayNicDown",
+        severity="warning",
+        expr="count by (run) (count by (run, pod_index, device) (headway_nic_up == 0))",
+        summary=f"Network links of run {RUN} that are down: {NUMBER}",
+        description=(
+            f"Down: {cards}. Collectives of run {RUN} take a detour or time out. Check cable and switch port, or drain the node."
+        ),
+        wait_seconds=60,
+        keep_seconds=config.keep_firing_seconds,
+    )

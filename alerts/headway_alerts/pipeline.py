@@ -1,0 +1,94 @@
+"""Alerts on Headway itself: silence must not look like health."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from headway_alerts.config import duration
+from headway_alerts.model import Alert, Group
+from headway_alerts.texts import NUMBER, RUN, value_of
+
+if TYPE_CHECKING:
+    from headway_alerts.config import Config
+
+FILE: Final = "alerts"
+UNHEARD_SECONDS: Final = 600
+"""How long a sidecar may wait for the first word of a trainer: images are pulled, nodes are checked."""
+
+
+def group(config: Config) -> Group:
+    """In the order of the design."""
+    return Group("headway-pipeline", FILE, (_silent(config), _down(config)))
+
+
+def _silent(config: Config) -> Alert:
+    return Alert(
+        name="HeadwayTrainerSilent",
+        severity="warning",
+        expr=f"""\
+count by (run) (
+  (
+    pod:headway_ranks:max offset {duration(UNHEARD_SECONDS)}
+    and
+    pod:headway_ranks:max
+    unless on (run, pod_index)
+    headway_source_last_update_timestamp_seconds{{source="trainer"}}
+  )
+  or on (run, pod_index)
+  (
+    time() - max by (run, pod_index) (headway_source_last_update_timestamp_seconds{{source="trainer"}})
+    > {config.trainer_silent_seconds:g}
+    and on (run, pod_index)
+    pod:headway_ranks:max > 0
+    unless on (run)
+    run:headway_state:max{{state="finished"}} == 1
+  )
+)""",
+        summary=f"Sidecars of run {RUN} that hear nothing from their trainer: {NUMBER}",
+        description=(
+            f"What Headway shows of run {RUN} is not what happens there: trainers write nothing into the folder that the sidecar reads. "
+            "Most often the two do not share it, the run's name differs, or the ranks hang outside of Python. Compare HEADWAY_DIR and "
+            "HEADWAY_RUN of both."
+        ),
+        wait_seconds=60,
+        keep_seconds=config.keep_firing_seconds,
+    )
+
+
+def _down(config: Config) -> Alert:
+    memory = duration(config.sidecar_memory_seconds)
+    return Alert(
+        name="HeadwaySidecarDown",
+        severity="critical",
+        # Pods of a run that finished, or that its operator ended, are not missed. What is remembered is what was so before they went.
+        expr=f"""\
+(
+  last_over_time(run:headway_pods_expected:max[{memory}])
+  or
+  max_over_time(run:headway_pods:count[{memory}])
+)
+- on (run)
+(
+  run:headway_pods:count
+  or
+  0 * last_over_time(run:headway_pods:count[{memory}])
+)
+> 0
+unless on (run)
+last_over_time(run:headway_state:max{{state="finished"}}[{memory}]) == 1
+unless on (run)
+(
+  last_over_time(run:headway_incidents_total:max{{outcome="cancelled"}}[{memory}]) > 0
+  and on (run)
+  last_over_time(run:headway_ranks:sum[{memory}]) == 0
+)""",
+        summary=f"Pods of run {RUN} that do not report: {NUMBER}",
+        description=(
+            f"Run {RUN} should have "
+            + value_of(f"last_over_time(run:headway_pods_expected:max{{run=%q}}[{memory}])")
+            + " pods. Nobody would see a failure on those that are missing, and other alerts may be silent because of it. See whether the "
+            "pods are gone or only their sidecars."
+        ),
+        wait_seconds=config.sidecar_down_seconds,
+        keep_seconds=config.keep_firing_seconds,
+    )

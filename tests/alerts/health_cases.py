@@ -1,0 +1,163 @@
+"""As `alert_cases`, for the hardware and the host. The metrics are planned."""
+
+from __future__ import annotations
+
+from alert_cases import Case
+from promtool import Expected, one
+
+_GPU = {"gpu": "0", "UUID": "GPU-a", "pci_bus_id": "0000:01:00.0", "modelName": "H200"}
+_OTHER = _GPU | {"gpu": "1", "UUID": "GPU-b", "pci_bus_id": "0000:02:00.0"}
+
+HEALTH_CASES = (
+    Case(
+        "HeadwayGpuHardwareFault",
+        {one("headway_gpu_xid_errors_total", xid="79", **{"class": "hardware"}, **_GPU): "0x20 1x380"},
+        silent="5m",
+        fires="5m30s",
+        resolved="81m",
+        expected=Expected(
+            "critical",
+            "GPUs of run demo with a hardware fault: 1",
+            "The driver reported a hardware error (GPU-a in pod 0) or asks for a reset (). Drain the node of run "
+            "demo; let nothing be placed "
+            "there before the GPU was reset and tested.",
+        ),
+        near={
+            "an application's error": {
+                one("headway_gpu_xid_errors_total", xid="31", **{"class": "application"}, **_GPU): "0x20 1x380"
+            }
+        },
+    ),
+    Case(
+        "HeadwayGpuMemoryFault",
+        {one("headway_gpu_ecc_errors_total", type="uncorrected", counter="volatile", **_GPU): "0x20 1x380"},
+        silent="5m",
+        fires="5m30s",
+        resolved="81m",
+        expected=Expected(
+            "critical",
+            "GPUs of run demo whose memory cannot be trusted: 1",
+            "Uncorrected memory errors, or a bad row that could not be replaced: GPU-a in pod 0. Losses of run "
+            "demo since then may be wrong. "
+            "Drain the node and go back to a checkpoint from before.",
+        ),
+        near={
+            "corrected errors": {
+                one("headway_gpu_ecc_errors_total", type="corrected", counter="volatile", **_GPU): "0x20 90x380"
+            }
+        },
+    ),
+    Case(
+        "HeadwayGpuLost",
+        {one("headway_gpu_up", **_GPU): "1x20 0x40 1x300", one("headway_gpu_up", **_OTHER): "1x400"},
+        silent="5m30s",
+        fires="5m45s",
+        resolved="21m",
+        expected=Expected(
+            "critical",
+            "GPUs of run demo that are gone: 1",
+            "The driver does not answer for GPU-a in pod 0. No restart on this node will bring it back. Drain "
+            "the node; the GPU needs a power "
+            "cycle.",
+        ),
+        near={"one missed answer": {one("headway_gpu_up", **_GPU): "1x20 0 1x300"}},
+    ),
+    Case(
+        "HeadwayGpuThrottled",
+        {one("headway_gpu_throttle_active", reason="hw_thermal", **_GPU): "0x20 1x80 0x300"},
+        silent="15m",
+        fires="15m15s",
+        resolved="31m",
+        expected=Expected(
+            "warning",
+            "GPUs of run demo that are held back by heat or power: 1",
+            "The hardware holds down the clock of GPU-a in pod 0. Every rank of run demo waits for the slowest "
+            "one. Check cooling and power of "
+            "the node.",
+        ),
+        near={"idle": {one("headway_gpu_throttle_active", reason="idle", **_GPU): "0x20 1x380"}},
+    ),
+    Case(
+        "HeadwayNvlinkDegraded",
+        {one("headway_gpu_nvlink_errors_total", kind="crc", **_GPU): "0x20 7x380"},
+        silent="6m",
+        fires="6m15s",
+        resolved="26m",
+        expected=Expected(
+            "warning",
+            "GPUs of run demo with NVLinks down or in error: 1",
+            "Errors were counted on: GPU-a in pod 0. GPUs with fewer links than others of their model count too. "
+            "Collectives of run demo get "
+            "slow or hang; drain the node.",
+        ),
+        near={
+            "a model with fewer links": {
+                one("headway_gpu_nvlinks_active", **_GPU): "18x400",
+                one("headway_gpu_nvlinks_active", **(_OTHER | {"modelName": "L40S"})): "0x400",
+            }
+        },
+    ),
+    Case(
+        "HeadwayHostMemoryPressure",
+        {
+            one("headway_host_memory_used_bytes"): "50x20 97x40 50x300",
+            one("headway_host_memory_limit_bytes"): "100x400",
+        },
+        silent="10m",
+        fires="10m15s",
+        resolved="21m",
+        expected=Expected(
+            "warning",
+            "A pod of run demo uses 97% of its memory",
+            "The kernel will kill a process of run demo when the limit is reached, and the checkpoint writers "
+            "are the largest. Find out what "
+            "grows (queued saves, data workers), or raise the limit.",
+        ),
+        near={
+            "full, but not over": {
+                one("headway_host_memory_used_bytes"): "50x20 95x380",
+                one("headway_host_memory_limit_bytes"): "100x400",
+            },
+            "no limit": {
+                one("headway_host_memory_used_bytes"): "50x20 97x380",
+                one("headway_host_memory_limit_bytes"): "0x400",
+            },
+        },
+    ),
+    Case(
+        "HeadwayStorageLow",
+        {
+            one("headway_storage_available_bytes", volume="checkpoints"): "50x20 9x40 50x300",
+            one("headway_storage_size_bytes", volume="checkpoints"): "100x400",
+        },
+        silent="10m",
+        fires="10m15s",
+        resolved="21m",
+        expected=Expected(
+            "warning",
+            "A volume of run demo has only 9% left",
+            "The next checkpoints of run demo will fail when it is full. Remove old checkpoints, never the "
+            "newest two that are durable, or "
+            "make the volume larger.",
+        ),
+        near={
+            "a tenth is left": {
+                one("headway_storage_available_bytes", volume="checkpoints"): "50x20 10x380",
+                one("headway_storage_size_bytes", volume="checkpoints"): "100x400",
+            }
+        },
+    ),
+    Case(
+        "HeadwayNicDown",
+        {one("headway_nic_up", device="mlx5_0"): "1x20 0x40 1x300"},
+        silent="6m",
+        fires="6m15s",
+        resolved="21m",
+        expected=Expected(
+            "warning",
+            "Network links of run demo that are down: 1",
+            "Down: mlx5_0 in pod 0. Collectives of run demo take a detour or time out. Check cable and switch port, or drain the node.",
+        ),
+        near={"a short flap": {one("headway_nic_up", device="mlx5_0"): "1x20 0x2 1x300"}},
+    ),
+)

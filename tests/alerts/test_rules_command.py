@@ -1,0 +1,80 @@
+"""`headway rules` in a process of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import yaml
+
+FOLDER = Path(__file__).parents[2] / "alerts"
+
+
+def rules(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    """Its output and exit code."""
+    return subprocess.run(
+        [sys.executable, "-m", "headway", "rules", *arguments],
+        env=os.environ | environ,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_it_writes_the_committed_files(tmp_path: Path) -> None:
+    """What people find in the repository is what they get."""
+    assert rules("--out", str(tmp_path / "new" / "rules")).returncode == 0
+    for path in (FOLDER / "rules").iterdir():
+        assert (tmp_path / "new" / "rules" / path.name).read_text() == path.read_text()
+    assert rules("--format", "prometheusrule", "--out", str(tmp_path)).returncode == 0
+    assert (tmp_path / "prometheusrule.yaml").read_text() == (FOLDER / "prometheusrule.yaml").read_text()
+
+
+def test_all_rules_in_one_file_on_standard_output() -> None:
+    """For a pipe; with a selector from the environment."""
+    done = rules(HEADWAY_RULES_SELECTOR='cluster="a"')
+    document = yaml.safe_load(done.stdout)
+    assert len(document["groups"]) > 5
+    assert document["groups"][0]["rules"][0]["expr"] == 'max by (run, pod_index) (headway_ranks{cluster="a"})'
+
+
+def test_own_thresholds(tmp_path: Path) -> None:
+    """A file changes what it names; the option wins over its selector."""
+    file = tmp_path / "mine.yaml"
+    file.write_text('stalled_floor_seconds: 777\nselector: job="x"\n')
+    done = rules("--config", str(file), "--selector", 'job="y"')
+    assert "777" in done.stdout
+    assert 'job="y"' in done.stdout
+    assert 'job="x"' not in done.stdout
+
+
+def test_a_bad_configuration_is_one_line(tmp_path: Path) -> None:
+    """Which file, which option, what would do; nothing is written."""
+    file = tmp_path / "mine.yaml"
+    file.write_text(
+        "objectives: [{kind: training, ratio: 0.9,\n"
+        "  windows: [{severity: critical, long_seconds: 3600, short_seconds: 300, budget_share: 0.02}]}]\n"
+    )
+    done = rules("--config", str(file), "--out", str(tmp_path / "out"))
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert str(file) in done.stderr
+    assert "14.4 can never be reached" in done.stderr
+    assert not (tmp_path / "out").exists()
+    for text in ("a: [", "\tx"):
+        file.write_text(text)
+        done = rules("--config", str(file))
+        assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert rules("--config", str(tmp_path / "missing.yaml")).returncode == 2
+    assert rules("--selector", "nonsense").returncode == 2
+
+
+def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
+    """The work failed: 1, and why."""
+    (tmp_path / "file").touch()
+    done = rules("--out", str(tmp_path / "file" / "rules"))
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert "cannot write" in done.stderr

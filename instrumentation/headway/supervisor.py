@@ -239,9 +239,8 @@ class _Supervisor:
                 selector.register(source, selectors.EVENT_READ, _Stream(source.fileno(), sink, self._read_line))
             while not self._ended:
                 self._turn(selector, timeout=1.0)
-            self._turn(
-                selector, timeout=0.0
-            )  # the launcher's last words: no more than a pipe holds, which is one chunk
+            for _ in range(2):  # the launcher's last words, no more than a pipe holds, which is one chunk; and its end
+                self._turn(selector, timeout=0.0)
             self._record("launcher_exited", {"exit_code": process.returncode})
             self._drain(selector)
         self.exit_code = process.returncode if process.returncode >= 0 else 128 - process.returncode

@@ -47,7 +47,9 @@ STORIES = {
     "resumed, nothing proved yet": Verdict("fail 1, in_process 8, steps 9-9", "resumed"),
     "above the mark, nothing durable yet": Verdict("fail 1, in_process 8, steps 9-11", "progressing"),
     "under way": Verdict("fail 1, in_process 8", "restarting"),
-    "a checkpoint below the mark proves nothing": Verdict("commit 4, fail 1, in_process 4, steps 5-8, commit 8", "resumed"),
+    "a checkpoint below the mark proves nothing": Verdict(
+        "commit 4, fail 1, in_process 4, steps 5-8, commit 8", "resumed"
+    ),
     "the next one above it does": Verdict(
         "commit 4, fail 1, in_process 4, steps 5-8, commit 8, steps 9-12, commit 12",
         "recovered",
@@ -64,7 +66,9 @@ STORIES = {
         "fail 1, commit 10, in_process 10, steps 11-12", "progressing"
     ),
     "one that is newer than the newest that loads": Verdict(
-        "commit 10, kill 1, reject 10, launcher 4, steps 5-11, commit 8", "recovered", outcomes={("recovered", False): 1}
+        "commit 10, kill 1, reject 10, launcher 4, steps 5-11, commit 8",
+        "recovered",
+        outcomes={("recovered", False): 1},
     ),
     "five recoveries on five ranks": Verdict(five("01234"), "recovered", outcomes={("recovered", False): 5}, ranks=5),
     "one rank five times": Verdict(five("11111"), "recovered", outcomes={("recovered", False): 5}, entities={"1": 5}),

@@ -176,7 +176,9 @@ def test_recovery_times_and_rates(tmp_path: Path) -> None:
 
 def test_a_kill_for_want_of_memory_has_a_rate_of_its_own(tmp_path: Path) -> None:
     """Somebody's SIGKILL must neither flatter nor spoil the rate of the kernel's."""
-    story = Story().starts().trains(9).fails("host_oom", outcome="abandoned").trains(9).fails("process_killed").trains(9)
+    story = (
+        Story().starts().trains(9).fails("host_oom", outcome="abandoned").trains(9).fails("process_killed").trains(9)
+    )
     found = told(story.ends(), tmp_path)
     assert {row.name: (row.recovered.good, row.recovered.count) for row in found.rates} == {
         "oom_kill": (0, 1),

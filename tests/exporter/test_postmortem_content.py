@@ -174,6 +174,24 @@ def test_recovery_times_and_rates(tmp_path: Path) -> None:
     }
 
 
+def test_recovery_times_by_layer_and_cause(tmp_path: Path) -> None:
+    """One cause that two layers recovered from: by hand, 2 + 1 + 0.4 + 1.2 + 0.1 s in process, and 9.7 s by the launcher, three times."""
+    story = Story().starts().trains(90).fails("app_exception", layer="in_process", restart=1.0).trains(90)
+    for _ in range(3):
+        story.fails("app_exception").trains(90)
+    found = told(story.fails("host_oom").trains(9).ends(), tmp_path)
+    rows = [(row.layer, row.name, row.first_step.count, row.first_step.p50) for row in found.by_layer_and_cause]
+    assert rows == [
+        ("in_process", "app_exception", 1, pytest.approx(4.7)),
+        ("launcher", "app_exception", 3, pytest.approx(9.7)),
+        ("launcher", "host_oom", 1, pytest.approx(9.7)),
+    ]
+    assert "launcher: exception in the training code" in html(found)
+    assert "launcher: exception in the training code" in markdown(found)
+    told_rows = json.loads(json_text(found))["recovery"]["by_layer_and_cause"]
+    assert [(row["layer"], row["name"], row["first_step"]["n"]) for row in told_rows] == [row[:3] for row in rows]
+
+
 def test_a_kill_for_want_of_memory_has_a_rate_of_its_own(tmp_path: Path) -> None:
     """Somebody's SIGKILL must neither flatter nor spoil the rate of the kernel's."""
     story = (

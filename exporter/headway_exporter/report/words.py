@@ -107,6 +107,12 @@ DECISION_WORDS: Final = {
 
 LAYER_WORDS: Final = {"in_process": "in process", "launcher": "launcher", "orchestrator": "orchestrator"}
 
+
+def layer_and_cause(layer: str, cause: str) -> str:
+    """A kind of recovery in a few words; the layer may be none that is known."""
+    return f"{LAYER_WORDS.get(layer, layer)}: {CAUSE_WORDS[cause]}"
+
+
 FATE_WORDS: Final = {
     "finished": "finished",
     "running": "running",

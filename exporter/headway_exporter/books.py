@@ -229,11 +229,20 @@ class SlotLedger:
         if self._stack[0].state not in _FAILED:
             self._stack[0].state = "other"
             self._settle(at)
+        self._count_unseen(step)
+
+    def _count_unseen(self, step: int) -> None:
         done = step if self.tip is None else self.tip
         above = max(0, step - max(done, self.mark))
         self.productive_steps += above
         self.replayed_steps += max(0, step - done) - above
         self.tip, self.mark = max(done, step), max(self.mark, step)
+
+    def loaded_own(self, step: int) -> None:
+        """As `loaded`, of a checkpoint that this slot itself saved: whatever records were lost, it had made all steps up to there."""
+        if self.tip is not None:
+            self._count_unseen(step)
+        self.loaded(step)
 
     def loaded(self, step: int) -> None:
         """The weights are those after `step` now."""

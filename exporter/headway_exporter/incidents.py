@@ -1,10 +1,10 @@
 """Incidents: from the first evidence of a failure to a verdict on what became of it.
 
     running -- failed --> open -- restarted --> restarting -- first step --> resumed -- above the mark --> progressing
-                           ^                                                    |            |                  |
-                           +--- failed again: one more attempt of the same incident ---------+------------------+
-                                                                                | a newer checkpoint is durable |
-                                                                                +-----------> recovered <-------+
+                           ^                                                    |                               |
+                           +--- failed again: one more attempt of the same incident ----------------------------+
+                                                                                                                |
+                                                                  recovered <-- a newer checkpoint is durable --+
 
 `TRANSITIONS` is the whole of it: it decides every pair of state and happening. Three more ways end an incident: the run finished
 (recovered), the operator ended it (cancelled), nobody came back (abandoned). After these two a later restart still completes the
@@ -96,7 +96,8 @@ _MOVES: Final[Mapping[State, Mapping[Happening, State]]] = {
     },
     # A checkpoint that becomes durable before the first step was written before the failure: it proves nothing.
     State.RESTARTING: {**_ENDS, Happening.STEPPED: State.RESUMED},
-    State.RESUMED: {**_ENDS, Happening.PROGRESSED: State.PROGRESSING, Happening.COMMITTED: State.RECOVERED},
+    # Below the mark nor does one: what broke may break again where it did, and then it is the same incident.
+    State.RESUMED: {**_ENDS, Happening.PROGRESSED: State.PROGRESSING},
     State.PROGRESSING: {**_ENDS, Happening.COMMITTED: State.RECOVERED},
     State.RECOVERED: {},
     State.CANCELLED: {},

@@ -405,8 +405,11 @@ class Pod:
         step, stage = event.fields.get("step"), event.fields.get("stage")
         if step is None or event.life != slot.life:
             return
+        books = self.ledger.slot(slot.number)
+        if stage in ("requested", "committed") and slot.saves(step, books.tip):
+            books.reached(_ns(event.mono), step - 1)  # the newest may be the one that it is in
         if stage == "loaded":
-            self.ledger.slot(slot.number).loaded(step)
+            (books.loaded_own if step <= slot.saved else books.loaded)(step)
             self.mark = max(self.mark, step)
             self.failures.load(step)
             self.steps.came_back(step)

@@ -46,6 +46,8 @@ class Slot:
     step_end: float = 0.0
     told: int | None = None
     """Last step of this life that is known, by its record or by its own word."""
+    saved: int = 0
+    """Highest step of which its lives, this one or former ones, told that they saved it."""
     sampled: float | None = None
     in_collective: bool | None = None
     terminated: float | None = None
@@ -109,6 +111,15 @@ class Slot:
         """Whether the process, by its own word at `step`, has made steps since that no record told of."""
         known = (tip or 0) if self.told is None else self.told
         if step in (known, known + 1):
+            return False
+        self.told = step
+        return True
+
+    def saves(self, step: int, tip: int | None) -> bool:
+        """The process tells of a checkpoint; whether it must have made steps before it since that no record told of."""
+        self.saved = max(self.saved, step)
+        known = (tip or 0) if self.told is None else self.told
+        if step <= known + 1:
             return False
         self.told = step
         return True

@@ -61,6 +61,8 @@ class Tape(Tale):
         self.pod.set_clock(0.0, WALL)
         self.lives: dict[int, int] = {}
         self.incarnations: dict[int, str | None] = {}
+        self.first_rank, self.world_size = 0, None
+        self.told: dict[str, Any] = {}
         self.ranks = tuple(range(ranks))
         self._restarts = 0
         self._each, self._pods = each, pods

@@ -131,6 +131,10 @@ def answer(pod: Pod, names: Any) -> dict[str, Any]:
         "clock_anomalies": sum(pod.clock_anomalies.values()),
         "saves": dict(pod.checkpoints.outcomes),
         "finished": pod.finished,
+        "incidents": {
+            f"{outcome}{', recurring' * recurring}": count
+            for (outcome, recurring), count in pod.failures.outcomes.items()
+        },
     }
     return {name: found[name] for name in names}
 

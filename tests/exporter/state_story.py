@@ -97,7 +97,7 @@ def nothing() -> list[Run]:
 
 
 def recovered() -> list[Run]:
-    """An exception and a SIGKILL, both recovered; the mark is regained after the first one's verdict."""
+    """An exception and a SIGKILL, both recovered; the checkpoint on the way back to the first one's mark proves nothing yet."""
     first = "commit 10, steps 11-19, gaps 1.2, fail 1, in_process 10, steps 11-15, commit 15, steps 16-25"
     return [Run().tell(f"{first}, commit 25, steps 26-29, kill 1, launcher 25, steps 26-40, commit 40, finish")]
 

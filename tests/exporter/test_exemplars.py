@@ -80,7 +80,7 @@ def test_each_bucket_leads_to_the_newest_trace_in_it() -> None:
 
 def test_an_exemplar_of_a_closed_incident_is_its_own() -> None:
     """A mark may be regained when the next incident is already open: the time belongs to the one that lost it."""
-    tale = Tale().tell("steps 11-40, commit 12, fail 1, in_process 12, steps 13-14, commit 14, wait 100")
+    tale = Tale().tell("steps 11-40, commit 12, gone, wait 4000, orchestrator 12, steps 13-14, wait 100")
     tale.tell("fail 1, in_process 14, steps 15-41")
     first, second = (records.record(tale.pod, incident, 0.0) for incident in tale.incidents)
     lasted = {

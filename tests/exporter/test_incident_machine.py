@@ -15,7 +15,7 @@ state        failed  restarted   escalated   stepped  progressed   committed  fi
 running      open    .           .           .        .            .          .          .          .
 open         .       restarting  restarting  resumed  .            .          recovered  cancelled  abandoned
 restarting   open    .           .           resumed  .            .          recovered  cancelled  abandoned
-resumed      open    .           .           .        progressing  recovered  recovered  cancelled  abandoned
+resumed      open    .           .           .        progressing  .          recovered  cancelled  abandoned
 progressing  open    .           .           .        .            recovered  recovered  cancelled  abandoned
 recovered    .       .           .           .        .            .          .          .          .
 cancelled    .       .           .           .        .            .          .          .          .

@@ -47,15 +47,28 @@ STORIES = {
     "resumed, nothing proved yet": Verdict("fail 1, in_process 8, steps 9-9", "resumed"),
     "above the mark, nothing durable yet": Verdict("fail 1, in_process 8, steps 9-11", "progressing"),
     "under way": Verdict("fail 1, in_process 8", "restarting"),
-    "a checkpoint below the mark is progress too": Verdict(
-        "commit 4, fail 1, in_process 4, steps 5-8, commit 8", "recovered", outcomes={("recovered", False): 1}
+    "a checkpoint below the mark proves nothing": Verdict(
+        "commit 4, fail 1, in_process 4, steps 5-8, commit 8", "resumed"
+    ),
+    "the next one above it does": Verdict(
+        "commit 4, fail 1, in_process 4, steps 5-8, commit 8, steps 9-12, commit 12",
+        "recovered",
+        outcomes={("recovered", False): 1},
+    ),
+    "a step that always fails, with a newer checkpoint before it each time": Verdict(
+        "commit 2, fail 1, in_process 2, steps 3-10, commit 4, fail 1, in_process 4, steps 5-10, commit 6, fail 1, in_process 6",
+        "restarting",
+        attempts=3,
+        recurring={"no_progress", "same_fingerprint", "same_step"},
     ),
     "an old checkpoint proves nothing": Verdict("commit 8, fail 1, in_process 8, steps 9-11, commit 6", "progressing"),
     "a save of before the failure proves nothing": Verdict(
         "fail 1, commit 10, in_process 10, steps 11-12", "progressing"
     ),
     "one that is newer than the newest that loads": Verdict(
-        "commit 10, kill 1, reject 10, launcher 4, steps 5-6, commit 6", "recovered", outcomes={("recovered", False): 1}
+        "commit 10, kill 1, reject 10, launcher 4, steps 5-11, commit 8",
+        "recovered",
+        outcomes={("recovered", False): 1},
     ),
     "five recoveries on five ranks": Verdict(five("01234"), "recovered", outcomes={("recovered", False): 5}, ranks=5),
     "one rank five times": Verdict(five("11111"), "recovered", outcomes={("recovered", False): 5}, entities={"1": 5}),

@@ -130,6 +130,24 @@ def test_table_fits_and_lines_up(state: Path, columns: int) -> None:
         assert all(line[at - 1] == " " and line[at] != " " for line in lines)
 
 
+def test_the_configuration_in_force_is_a_column(tmp_path: Path) -> None:
+    """Which time-out was in force when: each incident shows its own, and not that of today."""
+    record = RUNS["recovered"]()[0].records[0]
+    folder = pod_folder(tmp_path, "demo", "0")
+    folder.mkdir(parents=True)
+    for number, timeout in enumerate((8.0, 900.0, 2.5)):
+        settings = record["settings"] | {"heartbeat_rank_seconds": timeout, "mode": "a"}
+        told = record | {"id": f"{number:016x}", "settings": settings, "opened_wall": record["opened_wall"] + number}
+        append_record(folder / RECORDS, told)
+    for width in (80, 160):
+        options = ("--setting", "heartbeat_rank_seconds>3", "--setting", "mode", "--setting", "mode")
+        title, *lines = run("incidents", tmp_path, *options, columns=width).stdout.splitlines()
+        assert title.split().count("mode") == 1
+        end = title.index("heartbeat_rank_seconds") + len("heartbeat_rank_seconds")
+        assert [line[:end].split()[-1] for line in lines] == ["900", "8"]
+    assert "heartbeat_rank_seconds" not in run("incidents", tmp_path, columns=160).stdout
+
+
 def test_hostile_text_never_reaches_the_terminal(tmp_path: Path) -> None:
     """Escape sequences, line ends and marks that turn text around are spelt out, wherever they come from."""
     record = RUNS["recovered"]()[0].records[0]

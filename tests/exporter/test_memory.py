@@ -9,7 +9,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from journal_folder import RUN, finish, trainer, wait_ready
+from journal_folder import RUN, finish, meet, trainer, wait_ready
 from sidecar_process import Sidecar, sidecar
 
 from headway_exporter.memory import encoder, recall
@@ -151,6 +151,30 @@ def test_a_death_while_no_sidecar_lives_is_found(journals: Path, state: Path) ->
     with sidecar(journals, "--state-dir", str(state)) as exporter:
         status = exporter.until(lambda status: not status["ranks"][0]["alive"], "the death")
     assert [one["cause"] for one in status["recoveries"]] == ["process_killed"]
+
+
+def test_steps_whose_rings_went_while_no_sidecar_lived_are_counted(journals: Path, state: Path) -> None:
+    """Three lives later the first one's ring is gone; its journal still says how far it came, and its time was no detection."""
+    more = ("steps=4-50", "pause=1.0", "save=50", "commit=50", "ready", "wait")
+    first = trainer(journals, 0, "enter=a", "load=0", "steps=1-3", "ready", "meet", *more, ranks=1)
+    with sidecar(journals, "--state-dir", str(state)) as exporter:
+        wait_ready(first)
+        exporter.until(lambda status: status["step"] == 3, "the steps")
+        exporter.kill()
+    meet(first)
+    wait_ready(first)
+    first.kill()
+    first.communicate()
+    acts = ("enter=b", "load=50", "steps=51-60", "save=60", "commit=60", "ready", "wait")
+    finish(trainer(journals, 0, *acts, cycle=1, ranks=1), kill=True)
+    finish(trainer(journals, 0, "enter=c", "load=60", "steps=61-70", "finish=70", cycle=2, ranks=1))
+    with sidecar(journals, "--state-dir", str(state)) as exporter:
+        exporter.until(lambda status: status["finished"], "the end")
+        samples = exporter.samples()
+    assert samples["headway_steps_total", (("kind", "productive"),)] == 70
+    assert samples["headway_steps_total", (("kind", "replay"),)] == 0
+    assert samples["headway_rank_seconds_total", (("state", "other"),)] >= 1.0
+    assert_adds_up(samples)
 
 
 @pytest.mark.parametrize(("hours", "anomalies"), [(-1, 0), (1, 1)], ids=["an hour later", "clock behind"])

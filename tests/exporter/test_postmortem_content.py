@@ -169,9 +169,49 @@ def test_recovery_times_and_rates(tmp_path: Path) -> None:
     assert found.by_cause[0].first_step.max == pytest.approx(9.7)
     assert {row.name: (row.recovered.good, row.recovered.count, row.cancelled) for row in found.rates} == {
         "hang": (1, 1, 0),
-        "oom_kill": (2, 2, 1),
+        "killed": (2, 2, 1),
         "software": (1, 1, 0),
     }
+
+
+def test_recovery_times_by_layer_and_cause(tmp_path: Path) -> None:
+    """One cause that two layers recovered from: by hand, 2 + 1 + 0.4 + 1.2 + 0.1 s in process, and 9.7 s by the launcher, three times."""
+    story = Story().starts().trains(90).fails("app_exception", layer="in_process", restart=1.0).trains(90)
+    for _ in range(3):
+        story.fails("app_exception").trains(90)
+    found = told(story.fails("host_oom").trains(9).ends(), tmp_path)
+    rows = [(row.layer, row.name, row.first_step.count, row.first_step.p50) for row in found.by_layer_and_cause]
+    assert rows == [
+        ("in_process", "app_exception", 1, pytest.approx(4.7)),
+        ("launcher", "app_exception", 3, pytest.approx(9.7)),
+        ("launcher", "host_oom", 1, pytest.approx(9.7)),
+    ]
+    assert "launcher: exception in the training code" in html(found)
+    assert "launcher: exception in the training code" in markdown(found)
+    told_rows = json.loads(json_text(found))["recovery"]["by_layer_and_cause"]
+    assert [(row["layer"], row["name"], row["first_step"]["n"]) for row in told_rows] == [row[:3] for row in rows]
+
+
+def test_a_kill_for_want_of_memory_has_a_rate_of_its_own(tmp_path: Path) -> None:
+    """Somebody's SIGKILL must neither flatter nor spoil the rate of the kernel's."""
+    story = (
+        Story().starts().trains(9).fails("host_oom", outcome="abandoned").trains(9).fails("process_killed").trains(9)
+    )
+    found = told(story.ends(), tmp_path)
+    assert {row.name: (row.recovered.good, row.recovered.count) for row in found.rates} == {
+        "oom_kill": (0, 1),
+        "killed": (1, 1),
+    }
+
+
+def test_a_run_of_which_nothing_is_known_has_a_headline() -> None:
+    """Finished, its one incident without a verdict, and no time booked: the report must still begin with a sentence."""
+    record = parse.record({**PLAIN.records[0], "outcome": "open", "closed_wall": None}, "0")
+    summary = {**PLAIN.summary(0), "finished": True, "rank_seconds": None, "elapsed_rank_seconds": None}
+    found = report(_run(parse.pod(summary, "0", BEGIN), incidents([record])))
+    assert found.verdict.fate == "finished"
+    assert found.accounts.training_goodput is None
+    assert found.verdict.headline.startswith("Finished at step")
 
 
 def test_advice_of_another_module_is_shown(tmp_path: Path) -> None:

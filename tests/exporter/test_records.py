@@ -157,9 +157,10 @@ def test_the_phases_of_all_tries_are_those_of_the_metric(name: str) -> None:
 
 def test_late_news_is_a_further_revision() -> None:
     """A record made at the verdict is not the last word: here the mark is regained after it."""
-    (run,) = RUNS["recovered"]()
-    first, again = (record for record in run.records if record["id"] == run.records[0]["id"])
-    assert (first["revision"], again["revision"]) == (0, 1)
+    run = Run().tell("commit 10, steps 11-19, gone, wait 4000, orchestrator 10, steps 11-15")
+    first = run.records[-1]
+    again = run.tell("steps 16-25").records[-1]
+    assert (again["id"], again["revision"]) == (first["id"], first["revision"] + 1)
     assert first["recoveries"][0]["high_water_wall"] is None
     assert again["recoveries"][0]["high_water_wall"] > again["closed_wall"]
     assert again["lost_rank_seconds"]["replay"] > first["lost_rank_seconds"]["replay"]
@@ -209,7 +210,7 @@ def test_nothing_is_written_again_while_nothing_happens() -> None:
 
 def test_what_is_long_over_is_not_looked_at_again() -> None:
     """Hundreds of incidents of months ago must not cost anything each second; a mark that is still to be regained is waited for."""
-    run = Run().tell("commit 10, steps 11-30, fail 1, in_process 10, steps 11-12, commit 12, fail 1, in_process 12")
+    run = Run().tell("commit 10, steps 11-30, gone, wait 4000, orchestrator 10, steps 11-12, fail 1, in_process 12")
     first = run.pod.failures.incidents[0]
     run.tell("wait 700")
     assert not first.at_rest

@@ -143,7 +143,8 @@ class Soak:
         later = books.read_all(self._books, RANKS)
         books.check_time(samples)
         books.check_counters(self._before, samples)
-        books.check_clock(samples, trainers if complete else later, now, books.behind(samples, time.time()))
+        late = books.behind(samples, time.time())
+        books.check_clock(samples, trainers if complete else later, now, late, complete=complete)
         books.check_steps(samples, trainers if complete else later, complete=complete and not self._forgot)
         books.check_restarts(samples, least=0, most=self.killed)
         self._before = samples

@@ -103,7 +103,8 @@ def _lines(shown: Sequence[Group], options: argparse.Namespace) -> Iterator[str]
             yield json.dumps(as_record(Row(one, sources(one))))
     elif shown:
         rows = [Row(one, sources(one)) for one in shown]
-        yield from as_table(rows, columns(), options.words, all_pods=options.all_pods)
+        named = [one.name for one in options.setting]
+        yield from as_table(rows, columns(), options.words, settings=named, all_pods=options.all_pods)
 
 
 def _say(found: int, shown: int, runs: int, reader: Reader, options: argparse.Namespace) -> None:
@@ -168,7 +169,8 @@ def _parser(now: float) -> Parser:
         default=[],
         type=_type(setting),
         metavar="NAME[OP VALUE]",
-        help="only under this configuration: NAME, NAME=VALUE, also with != < <= > >=; several must all hold (quote < and >)",
+        help="only under this configuration: NAME, NAME=VALUE, also with != < <= > >=; several must all hold (quote < and >); "
+        "what was in force is a column of the table",
     )
     parser.add_argument(
         "--sort",

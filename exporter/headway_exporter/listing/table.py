@@ -52,9 +52,22 @@ class Column:
     right: bool = False
 
 
-def as_table(rows: Sequence[Row], width: int, words: Sequence[str] = (), *, all_pods: bool = False) -> Iterator[str]:
-    """A header and a line for each row, none of them wider than `width` columns; the evidence gets what is left over."""
+def as_table(
+    rows: Sequence[Row],
+    width: int,
+    words: Sequence[str] = (),
+    *,
+    settings: Sequence[str] = (),
+    all_pods: bool = False,
+) -> Iterator[str]:
+    """A header and a line for each row, none of them wider than `width` columns; the evidence gets what is left over.
+
+    `settings`: names of the configuration, each with a column of what was in force.
+    """
     columns = [one for one in COLUMNS if all_pods or one.title != "POD"]
+    taken = {EVIDENCE, *(one.title for one in COLUMNS)}
+    after_cause = next(at for at, one in enumerate(columns, 1) if one.title == "CAUSE")
+    columns[after_cause:after_cause] = [_of_setting(name) for name in dict.fromkeys(settings) if name not in taken]
     if width < NARROW:
         columns[0] = Column(columns[0].title, lambda row: _opened(row)[:-3], 16)
     cells = {one.title: [fields.text(one.value(row)) for row in rows] for one in columns} | {
@@ -159,6 +172,18 @@ def _to_first_step(row: Row) -> str:
 
 def _lost(row: Row) -> str:
     return duration(sum(sum(fields.amounts(one.get("lost_rank_seconds")).values()) for _, one in row.sources))
+
+
+def _of_setting(name: str) -> Column:
+    """Asked for, so it comes before all that is left out where there is no room."""
+
+    def value(row: Row) -> str:
+        found = fields.mapping(row.record.get("settings")).get(name)
+        if isinstance(found, float):
+            return f"{found:g}"
+        return "-" if found is None else str(found)
+
+    return Column(name, value, 32, queue=1, right=True)
 
 
 def duration(seconds: float) -> str:

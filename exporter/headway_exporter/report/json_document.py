@@ -7,7 +7,7 @@
     rank_seconds          elapsed (without standby), standby, by (state, `unregained` and `pending`: they add up to elapsed)
     incidents             counts: total, recovered, over (ended and not cancelled), recurring, open, shown; lost_rank_seconds;
                           list: those that are shown, by time
-    recovery              rates by class, times by layer and by cause, phase_seconds; times are {n, p50, p90, p99, max} in seconds
+    recovery              rates by class, times by layer, by cause and by both, phase_seconds; times are {n, p50, p90, p99, max} in seconds
     offenders, actions, advice, missing
 
 Times named `_wall` are seconds since 1970, durations seconds, ratios 0 to 1.
@@ -81,6 +81,7 @@ def document(report: Report) -> dict[str, Any]:
             "rates": [_rate(row) for row in (*report.rates, report.rate)],
             "by_layer": [_times(row) for row in (*report.by_layer, report.total)],
             "by_cause": [_times(row) for row in report.by_cause],
+            "by_layer_and_cause": [{"layer": row.layer, **_times(row)} for row in report.by_layer_and_cause],
             "phase_seconds": report.phases,
         },
         "offenders": [

@@ -157,7 +157,8 @@ def _recovery(report: Report) -> Iterator[str]:
     spreads = [f"{what}: {one}" for what in ("to first step", "to mark") for one in ("n", "p50", "p90", "p99", "max")]
     layers = ((words.LAYER_WORDS.get(row.name, row.name), row) for row in (*report.by_layer, report.total))
     causes = ((words.CAUSE_WORDS[row.name], row) for row in report.by_cause)
-    for what, rows in (("layer", layers), ("cause", causes)):
+    both = ((words.layer_and_cause(row.layer, row.name), row) for row in report.by_layer_and_cause)
+    for what, rows in (("layer", layers), ("cause", causes), ("layer and cause", both)):
         yield from _table((what, *spreads, "failed attempts"), (_times(name, row) for name, row in rows), 11)
 
 

@@ -75,6 +75,7 @@ def _environment(*, gpus: bool) -> Environment:
         "decision_words": words.DECISION_WORDS,
         "class_words": words.CLASSES,
         "cause_names": words.CAUSE_WORDS,
+        "layer_and_cause": words.layer_and_cause,
         "first_step": first_step,
         "origin": origin_words,
         "phase_bar": recovery_bar,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from headway_exporter.labels import LAYERS, RECOVERY_PHASES
@@ -31,6 +31,8 @@ class Times:
     """Until it was where it had been."""
     failed_attempts: int
     """Tries that did not get as far as a step."""
+    layer: str = ""
+    """Of a row of one layer and one cause: the layer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,14 +61,23 @@ def recoveries(incidents: Iterable[Incident]) -> list[Recovery]:
 
 def by_layer(found: Iterable[Recovery]) -> list[Times]:
     """A row for each layer that recovered something, inner ones first."""
-    rows = _grouped(found, lambda one: one.layer if one.layer in LAYERS else NO_LAYER)
-    return [_times(name, rows[name]) for name in (*LAYERS, NO_LAYER) if name in rows]
+    return [_times(name, rows) for name, rows in _of_layers(found)]
 
 
 def by_cause(found: Iterable[Recovery]) -> list[Times]:
     """A row for each cause, the most frequent first."""
     rows = _grouped(found, lambda one: one.cause)
     return [_times(name, rows[name]) for name in sorted(rows, key=lambda name: (-len(rows[name]), name))]
+
+
+def by_layer_and_cause(found: Iterable[Recovery]) -> list[Times]:
+    """A row for each cause of each layer: what one layer recovers in seconds takes another one minutes."""
+    return [replace(row, layer=layer) for layer, rows in _of_layers(found) for row in by_cause(rows)]
+
+
+def _of_layers(found: Iterable[Recovery]) -> list[tuple[str, list[Recovery]]]:
+    rows = _grouped(found, lambda one: one.layer if one.layer in LAYERS else NO_LAYER)
+    return [(name, rows[name]) for name in (*LAYERS, NO_LAYER) if name in rows]
 
 
 def overall(found: Sequence[Recovery]) -> Times:

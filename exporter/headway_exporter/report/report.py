@@ -38,6 +38,7 @@ class Report:
     total: Times
     by_layer: Sequence[Times]
     by_cause: Sequence[Times]
+    by_layer_and_cause: Sequence[Times]
     phases: dict[str, float]
     """Seconds of all recoveries, by phase."""
     rate: ClassRate
@@ -72,6 +73,7 @@ def report(run: Run, most: int | None = MOST_SHOWN) -> Report:
         total=recovering.overall(recovered),
         by_layer=recovering.by_layer(recovered),
         by_cause=recovering.by_cause(recovered),
+        by_layer_and_cause=recovering.by_layer_and_cause(recovered),
         phases=recovering.phases(recovered),
         rate=recovering.overall_rate(run.incidents),
         rates=recovering.rates(run.incidents),

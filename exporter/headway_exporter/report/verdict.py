@@ -43,7 +43,10 @@ def verdict(run: Run, books: Accounts) -> Verdict:
     fate = fate_of(run)
     recurring = [one for one in run.incidents if one.recurring]
     closed = outcomes["recovered"] + outcomes["abandoned"]
-    headline = "; ".join(part for part in (_opening(run, fate), _incidents(run, fate), _goodput(run, books)) if part)
+    parts = [part for part in (_opening(run, fate), _incidents(run, fate), _goodput(run, books)) if part]
+    headline = "; ".join(
+        parts or [f"{fate}{_position(run)}"]
+    )  # finished, no incident with a verdict, and no time is known
     return Verdict(
         fate=fate,
         level=_level(fate, run),

@@ -23,12 +23,13 @@ CLASSES: Final = {
     "gpu": "GPU and its links",
     "hang": "Hang",
     "oom_kill": "Killed, out of host memory",
+    "killed": "Killed, by whom is not known",
     "node_loss": "Node lost, network",
     "software": "Software",
     "storage": "Storage and checkpoints",
     "other": "Other and unknown",
 }
-"""Classes of causes, each with its own recovery rate. A kill by an unknown hand counts with those by the kernel: both look the same."""
+"""Classes of causes, each with its own recovery rate. Only the container's own counter tells a kill for want of memory from any other."""
 
 CAUSE_CLASS: Final = {
     "app_exception": "software",
@@ -40,7 +41,7 @@ CAUSE_CLASS: Final = {
     "hang_hard": "hang",
     "heartbeat_timeout": "hang",
     "collective_timeout": "hang",
-    "process_killed": "oom_kill",
+    "process_killed": "killed",
     "process_exited": "software",
     "monitor_failure": "software",
     "gpu_memory": "gpu",
@@ -105,6 +106,12 @@ DECISION_WORDS: Final = {
 }
 
 LAYER_WORDS: Final = {"in_process": "in process", "launcher": "launcher", "orchestrator": "orchestrator"}
+
+
+def layer_and_cause(layer: str, cause: str) -> str:
+    """A kind of recovery in a few words; the layer may be none that is known."""
+    return f"{LAYER_WORDS.get(layer, layer)}: {CAUSE_WORDS[cause]}"
+
 
 FATE_WORDS: Final = {
     "finished": "finished",

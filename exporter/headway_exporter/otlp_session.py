@@ -19,7 +19,7 @@ from headway import clock
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-MOST_BYTES: Final = 64 << 10
+MOST_BYTES: Final = 8 << 10
 """Of an answer: a collector's are of a few bytes, or tell what it refused."""
 MOST_SECONDS: Final = 10.0
 """For the body of an answer."""

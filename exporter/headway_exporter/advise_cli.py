@@ -34,8 +34,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     _say_what_is_missing(run)
     seen, advice = observe(run), advise(run)
     if options.format == "json":
-        return printed([json.dumps(as_json(seen, advice), indent=2, allow_nan=False)])
-    return printed([as_text(seen, advice, min(columns(), 120)).rstrip("\n")])
+        return printed([json.dumps(as_json(seen, advice), indent=2, allow_nan=False)], PROGRAM)
+    return printed([as_text(seen, advice, min(columns(), 120)).rstrip("\n")], PROGRAM)
 
 
 def _say_what_is_missing(run: Run) -> None:

@@ -18,6 +18,7 @@ from headway.environment import Identity, run_name_problem
 from headway_exporter.linger import Scrapes
 from headway_exporter.server import Server, health, json_document, metrics, parse_address
 from headway_exporter.sidecar import Sidecar
+from headway_exporter.state_files import MOST_NAME, pod_name
 from headway_exporter.telemetry import Telemetry
 from headway_exporter.thresholds import DEFAULT
 
@@ -165,6 +166,11 @@ def _run_name(text: str) -> str:
 def _label(text: str) -> str:
     if not text.strip() or len(text) > 128 or not text.isprintable():
         raise argparse.ArgumentTypeError("expected a number or a name of at most 128 characters")
+    if len(pod_name(text)) > MOST_NAME:
+        raise argparse.ArgumentTypeError(
+            f"as the name of a folder it would have {len(pod_name(text))} characters, since all but letters, digits and -._~ are "
+            f"written as %XX, and there may be {MOST_NAME}: choose a shorter one"
+        )
     return text
 
 

@@ -197,7 +197,7 @@ class Failures:
             return
         self.incidents[-1].restarted_by(layer)
         recovery.restarted_by(layer, at)
-        recovery.current.restarted_wall = at + self.clock_offset
+        recovery.current.restarted_wall = self.incidents[-1].wall_of(at)
         self._diagnose(recovery.current)
         self.restarts[layer] += 1
         self.without_progress += 1
@@ -316,13 +316,13 @@ class Failures:
             self.restart(end, "in_process")
         self._end_try(recovery, end)
         recovery.close(end, step)
-        recovery.closed_wall = end + self.clock_offset
+        recovery.closed_wall = self.incidents[-1].wall_of(end)
         recovery.diagnosis = first_known([one.diagnosis for one in recovery.tries])
         self.incidents[-1].stepped(self._limits)
         self.closed[recovery.layer or "in_process"] += 1
         self.last_rollback = recovery.steps_lost
         self.rollbacks.observe(recovery.steps_lost or 0)
-        self.first_step.observe_traced(end - recovery.opened, self._trace_of(recovery), recovery.closed_wall)
+        self.first_step.observe_traced(end - recovery.opened, self._trace_of(recovery), end + self.clock_offset)
 
     def _late_step(self, recovery: Recovery, step: int) -> None:
         recovery.late_step(step)
@@ -332,13 +332,16 @@ class Failures:
 
     def _regained(self, recovery: Recovery, end: float) -> None:
         self._book_catch_up(recovery, end)
-        recovery.regained, recovery.regained_wall = end, end + self.clock_offset
-        self.high_water.observe_traced(end - recovery.opened, self._trace_of(recovery), recovery.regained_wall)
+        recovery.regained, recovery.regained_wall = end, self._incident_of(recovery).wall_of(end)
+        self.high_water.observe_traced(end - recovery.opened, self._trace_of(recovery), end + self.clock_offset)
+
+    def _incident_of(self, recovery: Recovery) -> Incident:
+        """What it is part of, which need not be the newest one."""
+        owners = (one for one in reversed(self.incidents) if any(each is recovery for each in one.recoveries))
+        return next(owners, self.incidents[-1])
 
     def _trace_of(self, recovery: Recovery) -> str:
-        """Id of the trace of the incident that it is part of, which need not be the newest one."""
-        owners = (one for one in reversed(self.incidents) if any(each is recovery for each in one.recoveries))
-        return trace_id(self._run, next(owners, self.incidents[-1]).id)
+        return trace_id(self._run, self._incident_of(recovery).id)
 
     def _book_catch_up(self, recovery: Recovery, until: float) -> None:
         """A recovery catches up until its mark is regained or training breaks down again."""
@@ -408,7 +411,7 @@ class Failures:
         if incident.state not in CLOSED or incident.closed is not None:
             return
         incident.recurred |= verdicts.reasons(incident, self._limits)
-        incident.closed, incident.closed_wall = at, at + self.clock_offset
+        incident.closed, incident.closed_wall = at, incident.wall_of(at)
         self.outcomes[incident.state.value, bool(incident.recurred)] += 1
         if incident.decided:
             self._count_incident(incident)

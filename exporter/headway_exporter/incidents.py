@@ -165,6 +165,10 @@ class Incident:
         compared = max(MOST_TRIES, limits.same_fingerprint_failures, limits.same_step_reloads + 1)
         return cls(evidence.at, evidence.wall, mark, durable, deque(maxlen=compared))
 
+    def wall_of(self, at: float) -> float:
+        """Seconds since 1970 of a moment, by the wall clock of its opening: who sets the clock meanwhile makes no recovery last a year."""
+        return self.opened_wall + (at - self.opened)
+
     @property
     def node(self) -> str:
         """Of this pod, when it opened."""

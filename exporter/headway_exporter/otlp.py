@@ -23,6 +23,7 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 from opentelemetry.trace import NonRecordingSpan, SpanContext, Status, StatusCode, TraceFlags, set_span_in_context
 
 from headway._version import __version__
+from headway_exporter.otlp_session import session
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -42,7 +43,7 @@ class TraceSender:
     """Sends traces; one at a time."""
 
     def __init__(self, attributes: Mapping[str, str]) -> None:
-        self._exporter = OTLPSpanExporter()
+        self._exporter = OTLPSpanExporter(session=session("TRACES"))
         self._ids = _Ids()
         self._finished = _Spans()
         provider = TracerProvider(
@@ -79,7 +80,7 @@ class LogSender:
     """Sends log records; one at a time."""
 
     def __init__(self, attributes: Mapping[str, str]) -> None:
-        self._exporter = OTLPLogExporter()
+        self._exporter = OTLPLogExporter(session=session("LOGS"))
         self._made = _Logs()
         provider = LoggerProvider(resource=_resource(attributes), shutdown_on_exit=False)
         provider.add_log_record_processor(SimpleLogRecordProcessor(self._made))

@@ -171,16 +171,17 @@ def _record(pod: Pod, incident: Incident, wall: float, detail: _Detail) -> dict[
         "versions": {} if found is None else _named(found.versions, detail),
         "settings": {} if found is None else _named(found.settings, detail),
         "evidence": _all_evidence(incident, detail),
-        "recoveries": [_recovery(pod, one, detail, closed) for one in _ends(incident.recoveries, detail.kept)],
+        "recoveries": [_recovery(pod, incident, one, detail) for one in _ends(incident.recoveries, detail.kept)],
         "lost_rank_seconds": {state: _seconds(lost.get(state, 0)) for state in losses.STATES},
         "trace_id": trace_id(pod.run, incident.id),
     }
 
 
-def _recovery(pod: Pod, recovery: Recovery, detail: _Detail, closed: bool) -> dict[str, Any]:
+def _recovery(pod: Pod, incident: Incident, recovery: Recovery, detail: _Detail) -> dict[str, Any]:
     found = recovery.diagnosis
+    now = None if incident.state in CLOSED else pod.now
     return {
-        "opened_wall": _number(recovery.opened_wall),
+        "opened_wall": _number(incident.wall_of(recovery.opened)),
         "layer": recovery.layer,
         "cause": found.cause,
         "confidence": found.confidence,
@@ -194,16 +195,16 @@ def _recovery(pod: Pod, recovery: Recovery, detail: _Detail, closed: bool) -> di
         "first_step_wall": _number(recovery.closed_wall),
         "high_water_wall": _number(recovery.regained_wall),
         "replay_check": recovery.replay_check,
-        "tries": [_try(one, None if closed else pod.now) for one in _ends(recovery.tries, detail.kept)],
+        "tries": [_try(incident, one, now) for one in _ends(recovery.tries, detail.kept)],
     }
 
 
-def _try(one: Try, now: float | None) -> dict[str, Any]:
+def _try(incident: Incident, one: Try, now: float | None) -> dict[str, Any]:
     """`now`: its incident is open, so the phases of a try under way are told as far as they have come."""
     phases = one.phases or ({} if now is None else deepcopy(one.timeline).durations(max(now, one.timeline.failed)))
     first = one.evidence[0] if one.evidence else None
     return {
-        "opened_wall": None if first is None else _number(first.wall),
+        "opened_wall": None if first is None else _number(incident.wall_of(first.at)),
         "layer": one.layer,
         "origin_rank": _whole(one.diagnosis.origin),
         **_answer(one.diagnosis),
@@ -250,14 +251,14 @@ def _all_evidence(incident: Incident, detail: _Detail) -> list[dict[str, Any]]:
     """The first and the last signs, in the order of time."""
     told = [(item, one) for recovery in incident.recoveries for one in recovery.tries for item in one.evidence]
     told.sort(key=lambda pair: pair[0].at)
-    return [_evidence(item, one, detail) for item, one in _ends(told, detail.evidence)]
+    return [_evidence(incident, item, one, detail) for item, one in _ends(told, detail.evidence)]
 
 
-def _evidence(item: Evidence, one: Try, detail: _Detail) -> dict[str, Any]:
+def _evidence(incident: Incident, item: Evidence, one: Try, detail: _Detail) -> dict[str, Any]:
     rank = next((marker.rank for marker in one.markers if marker.slot == item.slot), None)
     return {
         "kind": item.kind,
-        "wall": _number(item.wall),
+        "wall": _number(incident.wall_of(item.at)),
         "slot": _whole(item.slot),
         "rank": _whole(rank),
         "text": item.text[: detail.characters],

@@ -31,6 +31,8 @@ LEDGER: Final = "ledger.json"
 RECORDS: Final = "incidents.jsonl"
 INCIDENTS: Final = "incidents"
 VERDICT: Final = "verdict.json"
+MOST_NAME: Final = 200
+"""Characters of a pod's name in a file's: with what is added to it, a file system must take it (mostly 255)."""
 MOST_LEDGER_BYTES: Final = 64 << 20
 MOST_RECORD_BYTES: Final = 1 << 20
 _MOST_HEADER_BYTES: Final = 1 << 16
@@ -59,11 +61,14 @@ class Ledger:
 
 
 def pod_folder(state_dir: Path, run: str, pod_index: str) -> Path:
-    """The pod's own folder; the name is the pod index with unusual characters written as %XX."""
+    """The pod's own folder."""
+    return state_dir / run / pod_name(pod_index)
+
+
+def pod_name(pod_index: str) -> str:
+    """Name of the pod's folder: the pod index with unusual characters written as %XX."""
     name = quote(pod_index, safe="")
-    if name in (".", "..", INCIDENTS):
-        name = f"%{ord(name[0]):02X}{name[1:]}"
-    return state_dir / run / name
+    return f"%{ord(name[0]):02X}{name[1:]}" if name in (".", "..", INCIDENTS) else name
 
 
 def incident_folder(state_dir: Path, run: str, incident: str) -> Path:
@@ -148,9 +153,7 @@ def read_ledger(path: Path, run: str | None = None, pod_index: str | None = None
     content = _object(body) if zlib.crc32(body) == header.get("crc32") else None
     if content is None:
         raise StateFileError("corrupt", f"{path} is damaged: its checksum does not match")
-    for name, wanted in (("run", run), ("pod_index", pod_index)):
-        if wanted is not None and header.get(name) != wanted:
-            raise StateFileError("foreign", f"{path} is of {name} {str(header.get(name))[:80]!r}, not {wanted!r}")
+    _check_owner(header, path, run, pod_index)
     wall = header.get("written_wall")
     return Ledger(
         run=str(header.get("run")),
@@ -161,23 +164,28 @@ def read_ledger(path: Path, run: str | None = None, pod_index: str | None = None
     )
 
 
-def session_of(path: Path) -> str | None:
+def session_of(path: Path, run: str, pod_index: str) -> str | None:
     """Which sidecar process wrote the ledger, None when there is none: what a writer looks at before it writes again.
 
     Raises:
         OSError: it cannot be read.
-        StateFileError: it is no ledger, or one of a newer version.
+        StateFileError: it is no ledger, of another run or pod, or of a newer version.
     """
     try:
         fd = open_regular(path)
     except FileNotFoundError:
         return None
     with os.fdopen(fd, "rb") as file:
-        return str(_header(file.readline(_MOST_HEADER_BYTES), path).get("session"))
+        header = _header(file.readline(_MOST_HEADER_BYTES), path)
+    _check_owner(header, path, run, pod_index)
+    return str(header.get("session"))
 
 
 def append_record(path: Path, record: dict[str, Any]) -> None:
     """Appends the record as a line of its own, after whatever a crash may have left of an earlier one, and waits until it is on disk.
+
+    What could only be written in part, or not be brought to disk, is taken back: it is tried again every few seconds, and a disk that is
+    full for hours must not end up full of such parts.
 
     Raises:
         OSError: it could not be written (a part of it may have been: readers skip that).
@@ -189,13 +197,25 @@ def append_record(path: Path, record: dict[str, Any]) -> None:
         size = os.fstat(fd).st_size
         if size and os.pread(fd, 1, size - 1) != b"\n":
             line = b"\n" + line
-        while line:
-            line = line[os.write(fd, line) :]
-        os.fsync(fd)
+        _append(fd, line, size)
     finally:
         os.close(fd)
     if new:
         _sync_folder(path.parent)
+
+
+def _append(fd: int, line: bytes, size: int) -> None:
+    """Appends to a file of that size, to disk."""
+    done = 0
+    try:
+        while done < len(line):
+            done += os.write(fd, line[done:])
+        os.fsync(fd)
+    except OSError:
+        with contextlib.suppress(OSError):
+            if os.fstat(fd).st_size == size + done:  # nobody else has appended meanwhile
+                os.ftruncate(fd, size)
+        raise
 
 
 def read_records(path: Path) -> Iterator[dict[str, Any] | StateFileError]:
@@ -242,6 +262,12 @@ def _header(line: bytes, path: Path) -> dict[str, Any]:
             "newer", f"{path} was written by a newer Headway (version {version} of the format; this knows {VERSION})"
         )
     return header
+
+
+def _check_owner(header: dict[str, Any], path: Path, run: str | None, pod_index: str | None) -> None:
+    for name, wanted in (("run", run), ("pod_index", pod_index)):
+        if wanted is not None and header.get(name) != wanted:
+            raise StateFileError("foreign", f"{path} is of {name} {str(header.get(name))[:80]!r}, not {wanted!r}")
 
 
 def parse_record(line: bytes, place: str) -> dict[str, Any] | StateFileError:

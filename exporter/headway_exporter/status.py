@@ -93,7 +93,7 @@ def _incident(pod: Pod, incident: Incident) -> dict[str, Any]:
     diagnosis, verdict = telling.diagnosis, telling.verdict
     return {
         "opened_wall": incident.opened_wall,
-        "closed_wall": None if incident.closed is None else pod.wall_of(incident.closed),
+        "closed_wall": incident.closed_wall,
         "state": incident.state.value,
         "attempts": incident.attempts_now.count,
         "escalated": incident.escalated,

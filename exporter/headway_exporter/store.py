@@ -57,6 +57,9 @@ HUNG_SECONDS: Final = 30.0
 LAST_SECONDS: Final = 10.0
 """Longest wait at the end for the last word to be written."""
 _SUPERSEDED: Final = "superseded"
+_DIGITS: Final = 20
+_NEVER: Final = "9" + "0" * (_DIGITS - 1)
+"""No clock shows so many microseconds: a session from there on leaves no room for others after it, so it counts as in no order."""
 
 
 @dataclass(frozen=True)
@@ -262,7 +265,7 @@ class Store:
 
     def _is_ours(self, path: Path) -> bool:
         try:
-            writer = session_of(path)
+            writer = session_of(path, self._run, self._pod_index)
         except StateFileError as problem:
             other = set_aside(path, problem.fault)
             _log.warning("state folder: %s; it was moved to %s", problem, other.name)
@@ -275,10 +278,11 @@ class Store:
 def new_session(before: str | None = None) -> str:
     """A name for this process's writing that comes after that of the one before it, even where the clock was put back."""
     number = max(round(clock.wall() * 1e6), 0 if before is None else _order(before)[0] + 1)
-    return f"{number:020d}-{os.urandom(4).hex()}"
+    return f"{number:0{_DIGITS}d}-{os.urandom(4).hex()}"
 
 
 def _order(session: str) -> tuple[int, str]:
     """Sorts sessions by their start; what is none comes first."""
     number, _, unique = session.partition("-")
-    return (int(number), unique) if number.isascii() and number.isdigit() and len(number) == 20 else (0, "")
+    known = number.isascii() and number.isdigit() and len(number) == _DIGITS and number < _NEVER
+    return (int(number), unique) if known else (0, "")

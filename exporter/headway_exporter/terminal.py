@@ -21,8 +21,11 @@ def columns() -> int:
     return shutil.get_terminal_size((DEFAULT_COLUMNS, 24)).columns
 
 
-def printed(lines: Iterable[str]) -> int:
+def printed(lines: Iterable[str], program: str) -> int:
     """Writes the lines to stdout; the exit code: 0, also when the reader has had enough (`| head`), 1 when it cannot be written."""
+    if sys.stdout is None:  # it was closed before we began
+        print(f"{program}: cannot write the output: there is no standard output", file=sys.stderr)
+        return 1
     try:
         for line in lines:
             sys.stdout.write(f"{_encodable(line)}\n")
@@ -31,7 +34,7 @@ def printed(lines: Iterable[str]) -> int:
         _discard_output()
     except OSError as error:
         _discard_output()
-        print(f"cannot write the output: {error.strerror or error}", file=sys.stderr)
+        print(f"{program}: cannot write the output: {error.strerror or error}", file=sys.stderr)
         return 1
     return 0
 

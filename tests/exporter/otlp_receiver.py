@@ -23,13 +23,15 @@ KINDS: dict[str, Any] = {"/v1/traces": ExportTraceServiceRequest, "/v1/logs": Ex
 
 
 class Receiver(ThreadingHTTPServer):
-    """Listens on a free port of the loopback; `status` and `hold` say how it answers."""
+    """Listens on a free port of the loopback; `status`, `content_type`, `body`, `location` and `hold` say how it answers."""
 
     daemon_threads = True
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.status = 200
+        self.content_type, self.body = "application/x-protobuf", b""
+        self.location = ""
         self.hold = threading.Event()
         """Answers wait for it."""
         self.hold.set()
@@ -91,9 +93,12 @@ class _Handler(BaseHTTPRequestHandler):
         self.server.hold.wait(60)
         with contextlib.suppress(OSError):  # the sender may have given up
             self.send_response(self.server.status)
-            self.send_header("Content-Type", "application/x-protobuf")
-            self.send_header("Content-Length", "0")
+            self.send_header("Content-Type", self.server.content_type)
+            self.send_header("Content-Length", str(len(self.server.body)))
+            if self.server.location:
+                self.send_header("Location", self.server.location)
             self.end_headers()
+            self.wfile.write(self.server.body)
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class's name
         pass

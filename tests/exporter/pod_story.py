@@ -18,6 +18,8 @@ class Story:
 
     def __init__(self, pod_index: str = "0", run: str = "story") -> None:
         self.pod = Pod(run, pod_index)
+        self.wall = WALL
+        """Wall time of second 0, by the clock as it is now: `set_clock` changes it."""
         self.pod.set_clock(0.0, WALL)
         self.lives: dict[int, int] = {}
         self.incarnations: dict[int, str | None] = {}
@@ -30,8 +32,13 @@ class Story:
         """One journal line of the slot's present life, or of the launcher."""
         life = 1 if slot is None else self.lives[slot]
         incarnation = None if slot is None else self.incarnations.get(slot)
-        self.pod.fold([EventSeen(slot, Event(kind, 0, WALL + at, at, life, incarnation, fields))])
+        self.pod.fold([EventSeen(slot, Event(kind, 0, self.wall + at, at, life, incarnation, fields))])
         self.pod.advance(at)
+
+    def set_clock(self, at: float, hours: float) -> None:
+        """Somebody sets the wall clock so much ahead, for the trainer and the sidecar."""
+        self.wall += 3600 * hours
+        self.pod.set_clock(at, self.wall + at)
 
     def start(self, at: float, *slots: int, attempt: int = 0, cycle: int = 0, **fields: Any) -> None:
         """New processes."""

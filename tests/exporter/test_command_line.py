@@ -44,6 +44,15 @@ def test_a_bad_option_gets_one_line_and_exit_2(options: list[str], environ: dict
     assert done.stdout == ""
 
 
+@pytest.mark.parametrize("index", ["é" * 40, "/" * 67], ids=["letters", "slashes"])
+def test_a_pod_index_is_refused_that_is_too_long_for_a_files_name(tmp_path: Path, index: str) -> None:
+    """Its folder would never be written, and so its memory be lost without anybody's fault but ours."""
+    command = [sys.executable, "-m", "headway_exporter", "--dir", str(tmp_path), "--pod-index", index]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (ended.returncode, ended.stderr.count("\n")) == (2, 1)
+    assert "choose a shorter one" in ended.stderr
+
+
 def test_help_names_defaults_units_and_variables() -> None:
     """Everything can be set in a pod's manifest, and the help says how."""
     text = run("--help", HEADWAY_RUN="myrun").stdout

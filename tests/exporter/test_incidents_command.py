@@ -241,6 +241,17 @@ def test_a_reader_that_has_had_enough_is_no_error(state: Path, command: str) -> 
     assert (done.stdout.strip(), done.stderr.count("Traceback")) == ("0", 0)
 
 
+@pytest.mark.parametrize("command", ["incidents", "advise", "postmortem"])
+def test_without_a_standard_output_it_says_so(command: str, state: Path) -> None:
+    """Closed by whoever started it, as some supervisors do: a line and exit code 1, no traceback."""
+    target = state if command == "incidents" else next(path for path in sorted(state.iterdir()) if path.is_dir())
+    line = f"exec {sys.executable} -m headway {command} {target} >&-"
+    done = subprocess.run(["/bin/bash", "-c", line], stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1), done.stderr
+    assert done.stderr.startswith(f"headway {command}: cannot write ")
+    assert "there is no standard output" in done.stderr
+
+
 def test_output_that_cannot_be_written_is_a_failure(state: Path) -> None:
     """A full disk is told, with exit code 1."""
     line = f"{sys.executable} -m headway incidents {state} --format jsonl > /dev/full"

@@ -233,6 +233,41 @@ def test_a_stepped_clock_changes_no_record() -> None:
     }
 
 
+def with_the_clock_set(hours: float) -> dict[str, Any]:
+    """The record of an incident of two failures, during which the wall clock is set after each of them."""
+    story = Story()
+    at = story.running(steps=10)
+    for number in (1, 2):
+        story.die(0, at + 1.0)
+        story.caught(1, at + 1.5)
+        story.set_clock(at + 2.0, hours)
+        story.start(at + 5.0, 0, 1, cycle=number)
+        story.enter(at + 6.0, 0, 1, incarnation=f"again{number}", load=5)
+        at = story.steps(at + 10.0, 0, 1, first=6, last=12)
+    story.set_clock(at, hours)
+    story.event(0, "checkpoint", at + 1.0, stage="committed", step=12, verified=True)
+    (record,) = records.due(story.pod)
+    return record
+
+
+def times(value: Any, name: str = "record") -> list[tuple[str, float | None]]:
+    """All times in a record but that of its writing, with their places."""
+    if isinstance(value, list):
+        return [found for number, one in enumerate(value) for found in times(one, f"{name}[{number}]")]
+    if isinstance(value, dict):
+        return [found for key, one in value.items() for found in times(one, f"{name}.{key}")]
+    return [(name, value)] if name.endswith("wall") and not name.endswith("written_wall") else []
+
+
+@pytest.mark.parametrize("days", [300, -300])
+def test_a_clock_that_is_set_during_an_incident_makes_none_last_a_year(days: int) -> None:
+    """How long things took is told by a clock that nobody sets; whoever subtracts two times of a record must get just that."""
+    plain, changed = times(with_the_clock_set(0)), times(with_the_clock_set(24 * days))
+    assert len(plain) > 15
+    for (name, wanted), (same, found) in zip(plain, changed, strict=True):
+        assert (same, found) == (name, None if wanted is None else pytest.approx(wanted, abs=1e-3))
+
+
 @settings(max_examples=80, deadline=None)
 @given(sequences)
 def test_every_verdict_is_written_and_then_there_is_peace(sequence: list[Observation]) -> None:

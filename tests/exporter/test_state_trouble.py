@@ -7,6 +7,7 @@ import resource
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,7 @@ import pytest
 from journal_folder import RUN, finish, trainer, wait_ready
 from sidecar_process import sidecar
 
-from headway_exporter.state_files import LEDGER, pod_folder, read_ledger
+from headway_exporter.state_files import LEDGER, RECORDS, pod_folder, read_ledger, read_records
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -106,6 +107,35 @@ def test_a_small_file_system_that_is_full(tmp_path: Path) -> None:
             assert exporter.value("headway_steps_total", kind="productive") == 5
     finally:
         subprocess.run(["umount", str(state)], check=True)
+
+
+FULL = """
+import resource, signal, sys
+from pathlib import Path
+from headway_exporter.state_files import append_record
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+path = Path(sys.argv[1])
+append_record(path, {"v": 1, "id": "a"})
+size = path.stat().st_size
+resource.setrlimit(resource.RLIMIT_FSIZE, (size + 100, resource.RLIM_INFINITY))
+for _ in range(3):
+    try:
+        append_record(path, {"v": 1, "id": "b" * 1000})
+    except OSError:
+        assert path.stat().st_size == size
+    else:
+        sys.exit("it was written")
+resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+append_record(path, {"v": 1, "id": "c"})
+"""
+
+
+def test_no_parts_of_records_are_left_by_a_full_disk(tmp_path: Path) -> None:
+    """What did not fit is tried again every few seconds: parts of it must not pile up, nor be what every report warns of ever after."""
+    path = tmp_path / RECORDS
+    subprocess.run([sys.executable, "-c", FULL, str(path)], check=True)
+    assert [record["id"] for record in read_records(path) if isinstance(record, dict)] == ["a", "c"]
+    assert len(path.read_bytes().splitlines()) == 2
 
 
 HANGING_FSYNC = r"""

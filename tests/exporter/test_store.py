@@ -6,13 +6,13 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
+import pytest
+
 from headway_exporter.state_files import LEDGER, RECORDS, Ledger, read_ledger, read_records, write_ledger
 from headway_exporter.store import Snapshot, Store, View, new_session
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    import pytest
 
 FIRST = View([], {"step": 0})
 
@@ -41,7 +41,8 @@ def test_sessions_are_in_the_order_of_their_starts() -> None:
     future = f"{10**19:020d}-abc"
     assert new_session(first) > first
     assert new_session(future) > future
-    assert len(new_session("ff00")) == len(first)
+    for none in ("ff00", f"{'9' * 20}-abc", f"{'1' * 21}-abc"):  # nothing could come after the second
+        assert len(new_session(none)) == len(first)
 
 
 def test_a_ledger_in_another_ones_name_is_written_over_and_a_newer_ones_is_not(tmp_path: Path) -> None:
@@ -58,6 +59,30 @@ def test_a_ledger_in_another_ones_name_is_written_over_and_a_newer_ones_is_not(t
     assert store.published.status == {"step": 1}
     assert read_ledger(tmp_path / LEDGER).body == {"of": "another"}
     assert not store.wants(1e12)
+
+
+@pytest.mark.parametrize(("run", "pod_index"), [("run", "7"), ("another", "0")])
+def test_another_pods_ledger_is_set_aside_however_new_it_is(tmp_path: Path, run: str, pod_index: str) -> None:
+    """Somebody who copies a folder over ours has not taken over our pod: writing goes on, and theirs is kept."""
+    store = Store(tmp_path, "run", "0", new_session(), FIRST)
+    write_ledger(tmp_path / LEDGER, Ledger(run, pod_index, new_session(), 1.0, {"of": "another"}))
+    store.offer(snapshot(1), 0.0)
+    assert store.settle()
+    assert (store.trouble, store.superseded, store.acknowledged()[1]) == (None, False, {"state_foreign": 1})
+    assert read_ledger(tmp_path / f"{LEDGER}.foreign-0").body == {"of": "another"}
+    assert read_ledger(tmp_path / LEDGER, "run", "0").body == {"summary": {"step": 1}}
+
+
+@pytest.mark.parametrize("number", ["9" * 20, "9" * 21, "1" * 30])
+def test_a_session_that_none_can_follow_stops_nobody(tmp_path: Path, number: str) -> None:
+    """A number at the end of all numbers, as only damage or malice writes it, must not end the pod's memory for ever."""
+    before = f"{number}-abc"
+    write_ledger(tmp_path / LEDGER, Ledger("run", "0", before, 1.0, {}))
+    store = Store(tmp_path, "run", "0", new_session(before), FIRST)
+    for step in (1, 2):
+        store.offer(snapshot(step), 0.0)
+        assert store.settle()
+    assert (store.trouble, store.published.status) == (None, {"step": 2})
 
 
 def test_a_ledger_that_was_spoilt_meanwhile_is_kept_aside(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
+from hostile_files import peak_megabytes
 from journal_folder import RUN, finish, launcher, meet, trainer, wait_ready
 from otlp_receiver import plain, receiver
 from sidecar_process import OPENMETRICS, Sidecar, sidecar
@@ -119,6 +120,45 @@ def test_an_endpoint_that_is_gone_costs_nothing_else(tmp_path: Path, fault: str)
     assert code == 0
     assert len(errors.splitlines()) == 2, errors
     assert "an incident could not be sent as traces" in errors
+
+
+@pytest.mark.parametrize(
+    ("status", "content_type", "words"),
+    [
+        (302, "text/plain", "it answers 302 and sends us elsewhere"),
+        (200, "text/html; charset=utf-8", "a page for people"),
+    ],
+    ids=["a redirection", "a login page"],
+)
+def test_a_gateway_that_swallows_incidents_is_told_of(
+    tmp_path: Path, status: int, content_type: str, words: str
+) -> None:
+    """Whoever is no collector has accepted nothing, though HTTP calls it a success."""
+    with receiver() as behind:
+        behind.status, behind.content_type, behind.body = status, content_type, b"<html>log in, please</html>"
+        behind.location = f"{behind.url}/login" if status == 302 else ""
+        with sidecar(tmp_path, OTEL_EXPORTER_OTLP_ENDPOINT=behind.url) as exporter:
+            killed_and_recovered(tmp_path, exporter)
+            deadline = time.monotonic() + 20
+            while exports(exporter, "logs", "failed") == 0 and time.monotonic() < deadline:
+                time.sleep(0.05)
+            told = [exports(exporter, kind, outcome) for kind in ("traces", "logs") for outcome in ("ok", "failed")]
+            assert told == [0, 1, 0, 1]
+            _, errors = exporter.stop()
+    assert errors.count(words) == 2, errors
+
+
+def test_an_answer_without_an_end_is_not_read_to_its_end(tmp_path: Path) -> None:
+    """The sidecar has 64 MB for everything; what an endpoint writes back must not be kept, however much it is."""
+    with receiver() as behind:
+        behind.body = bytes(100 << 20)
+        with sidecar(tmp_path, OTEL_EXPORTER_OTLP_ENDPOINT=behind.url) as exporter:
+            killed_and_recovered(tmp_path, exporter)
+            deadline = time.monotonic() + 20
+            while exports(exporter, "logs", "ok") == 0 and time.monotonic() < deadline:
+                time.sleep(0.05)
+            assert exports(exporter, "logs", "ok") == 1
+            assert peak_megabytes(exporter.process.pid) < 100
 
 
 def test_nothing_is_sent_unless_it_is_asked_for(tmp_path: Path) -> None:

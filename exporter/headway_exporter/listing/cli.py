@@ -66,8 +66,9 @@ def _run(options: argparse.Namespace) -> int:
     finally:
         gc.enable()
     shown = _sorted(found, options.sort, reverse=options.reverse)[: _limit(options)]
-    code = printed(_lines(shown, options))
-    _say(len(found), len(shown), len(runs), reader, options)
+    code = printed(_lines(shown, options), PROGRAM)
+    if code == 0:
+        _say(len(found), len(shown), len(runs), reader, options)
     return code
 
 

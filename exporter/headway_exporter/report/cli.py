@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import gc
 import os
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from headway.command_line import Parser
+from headway_exporter.report import fields
 from headway_exporter.report.json_document import json_text
 from headway_exporter.report.load import RunError, find_run, load
 from headway_exporter.report.markdown import markdown
@@ -35,7 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         try:
             run = load(find_run(options.state_dir), time.time())
         except RunError as error:
-            print(f"{parser.prog}: {error}", file=sys.stderr)
+            print(f"{parser.prog}: {fields.text(str(error), 2_000)}", file=sys.stderr)
             return 2 if error.usage else 1
         text = FORMATS[options.format](report(run, None if options.all else MOST_SHOWN))
     try:
@@ -99,6 +101,8 @@ def _write(out: str, content: bytes) -> None:
 
 
 def _print(content: bytes) -> None:
+    if sys.stdout is None:  # it was closed before we began
+        raise OSError(errno.EBADF, "there is no standard output")
     try:
         sys.stdout.buffer.write(content)
         sys.stdout.flush()

@@ -26,8 +26,9 @@ $(STAMP): pyproject.toml
 demo: $(STAMP)  ## train on real text, break it four times, watch it recover (3 minutes)
 	$(BIN)/headway demo
 
-test: $(STAMP)  ## every test that this machine can run
-	$(BIN)/python -m pytest
+test: $(STAMP)  ## every test that this machine can run: first those that bear company, then the others
+	$(BIN)/python -m pytest -n auto --dist loadfile -m "not e2e and not alone"
+	$(BIN)/python -m pytest -m "e2e or alone"
 
 lint: $(STAMP)  ## ruff
 	$(BIN)/ruff check .
@@ -37,7 +38,7 @@ types: $(STAMP)  ## mypy --strict
 	$(BIN)/mypy
 
 bench: $(STAMP)  ## what recording and following cost, and how soon a death is known
-	@status=0; for name in recorder sidecar death state postmortem incidents; do \
+	@status=0; for name in recorder sidecar death state postmortem; do \
 	  echo "-- $$name"; $(BIN)/python tests/benchmarks/bench_$$name.py || status=1; done; exit $$status
 
 peers: $(STAMP)  ## other tools beside ours: a step, a scrape, and goodput on the golden cases

@@ -25,6 +25,16 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
     return report
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector: pytest.Collector) -> Iterator[None]:
+    """Likewise where a whole file is skipped, for want of a package."""
+    report = yield
+    if report.skipped and os.environ.get(FORBID_SKIPS) == "1":
+        report.outcome = "failed"
+        report.longrepr = f"{collector.nodeid}: skipped although {FORBID_SKIPS}=1: {report.longrepr}"
+    return report
+
+
 @pytest.fixture(autouse=True)
 def no_launcher_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tests speak for themselves: nothing of a job that the test run itself may be part of reaches them."""

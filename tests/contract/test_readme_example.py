@@ -8,6 +8,7 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
+import pytest
 import readme
 
 from headway.journal import JournalReader
@@ -58,6 +59,7 @@ def test_three_lines_make_a_loop_visible(tmp_path: Path) -> None:
     assert [(step.step, step.loss) for step in RingReader.open(ring).poll()] == [(1, 1.0), (2, 1 / 2), (3, 1 / 3)]
 
 
+@pytest.mark.alone
 def test_hooks_tell_of_a_restart_and_of_saves(tmp_path: Path) -> None:
     """With NVRx's real layers around it, the example restarts in process, saves, and the journal has the story."""
     (tmp_path / "readme_write.py").write_text("def write(state, step): pass\n")

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 pytest.importorskip("torch", reason="needs torch")
 
+pytestmark = pytest.mark.alone
+
 HERE = Path(__file__).parent
 
 

@@ -31,6 +31,8 @@ from headway.nvrx.checkpointing import AsyncCheckpointer, async_queue
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+pytestmark = pytest.mark.alone
+
 SECONDS = 60.0
 
 

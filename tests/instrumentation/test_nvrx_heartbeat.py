@@ -20,6 +20,8 @@ pytest.importorskip("nvidia_resiliency_ext")
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+pytestmark = pytest.mark.alone
+
 WORKER = Path(__file__).with_name("heartbeat_worker.py")
 SILENT_WORKER = Path(__file__).with_name("silent_worker.py")
 LAUNCHER = (

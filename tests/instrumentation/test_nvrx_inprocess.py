@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
     from headway.events import Event
 
+pytestmark = pytest.mark.alone
+
 WORKER = Path(__file__).with_name("inprocess_worker.py")
 SECONDS = 120.0
 

@@ -19,6 +19,8 @@ from torch import nn
 from headway_trainer import checkpoint
 from headway_trainer.manifest import shard_file
 
+pytestmark = pytest.mark.alone
+
 HERE = Path(__file__).parent
 SHARD = shard_file(0, 1)
 

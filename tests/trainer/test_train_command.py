@@ -11,6 +11,8 @@ import pytest
 if TYPE_CHECKING:
     from pathlib import Path
 
+pytestmark = pytest.mark.alone
+
 
 def train(*options: str) -> subprocess.CompletedProcess[str]:
     """One process."""

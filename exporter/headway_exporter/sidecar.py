@@ -134,7 +134,7 @@ class Sidecar:
         self._polled = clock.monotonic()
         if not self._keeps and self._polled - self._told >= TELL_SECONDS:
             self._tell()
-        if self._store is not None and self._store.wants(self._polled):
+        if self._store is not None and self._store.wants(self._polled, caught_up=self._follower.caught_up):
             self._remember(self._store)
 
     def _follow(self) -> None:

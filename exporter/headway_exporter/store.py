@@ -97,7 +97,7 @@ class Store:
         self._run, self._pod_index, self._session = run, pod_index, session
         self._error: str | None = None
         self._said = lost
-        self._next_at = 0.0
+        self._next_at = clock.monotonic()
         self._change = threading.Condition()
         self._offered: Snapshot | None = None
         self._busy_since: float | None = None
@@ -152,11 +152,15 @@ class Store:
 
     # For the one who folds.
 
-    def wants(self, mono: float) -> bool:
-        """Whether it is time for a snapshot; tells people, once, when the folder fails or works again."""
+    def wants(self, mono: float, *, caught_up: bool) -> bool:
+        """Whether it is time for a snapshot; tells people, once, when the folder fails or works again.
+
+        One that has not `caught_up` with the journals is waited for, though not for ever: what is shown as new should not be old.
+        """
         self._report()
         usable = self.lost is None and not self.superseded
-        return usable and mono >= self._next_at and self._offered is None
+        due = self._next_at if caught_up else self._next_at + MOST_SECONDS
+        return usable and mono >= due and self._offered is None
 
     def offer(self, snapshot: Snapshot, processor_seconds: float) -> None:
         """Hands over a snapshot that took so long to take."""

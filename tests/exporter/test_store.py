@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from headway import clock
 from headway_exporter.state_files import LEDGER, RECORDS, Ledger, read_ledger, read_records, write_ledger
 from headway_exporter.store import Snapshot, Store, View, new_session
 
@@ -58,7 +59,7 @@ def test_a_ledger_in_another_ones_name_is_written_over_and_a_newer_ones_is_not(t
     assert store.superseded
     assert store.published.status == {"step": 1}
     assert read_ledger(tmp_path / LEDGER).body == {"of": "another"}
-    assert not store.wants(1e12)
+    assert not store.wants(1e12, caught_up=True)
 
 
 @pytest.mark.parametrize(("run", "pod_index"), [("run", "7"), ("another", "0")])
@@ -127,3 +128,13 @@ def test_closed_store_ends_its_thread_after_the_last_write(tmp_path: Path) -> No
     while store.running and time.monotonic() < deadline:
         time.sleep(0.01)
     assert not store.running
+
+
+def test_snapshot_of_what_is_behind_waits_but_not_for_ever(tmp_path: Path) -> None:
+    """While a late sidecar catches up, the old numbers under a new time would mislead; a folder that never lets it catch up is no reason to forget."""
+    store = Store(tmp_path, "run", "0", new_session(), FIRST)
+    now = clock.monotonic()
+    assert store.wants(now, caught_up=True)
+    assert not store.wants(now, caught_up=False)
+    assert store.wants(now + 60.0, caught_up=False)
+    store.close()

@@ -85,7 +85,7 @@ def check_clock(samples: Samples, books: list[RankBooks], now: float, late: floa
     `complete`: the scrape is of after the run's end, so it is exact to the start-up of a process. That the trainers have ended is not
     enough: what is shown may be from before.
     """
-    known = [(one.first_start, one.end) for one in books if one.first_start is not None]
+    known = [(one.first_start, one.end) for one in books if one.first_start is not None and one.first_start <= now]
     most = sum((now if end is None else end) - begin for begin, end in known)
     least = most - len(known) * (START_SECONDS + (0 if complete else LAG_SECONDS + late))
     elapsed = of(samples, "headway_rank_elapsed_seconds_total")

@@ -131,7 +131,7 @@ def test_closed_store_ends_its_thread_after_the_last_write(tmp_path: Path) -> No
 
 
 def test_snapshot_of_what_is_behind_waits_but_not_for_ever(tmp_path: Path) -> None:
-    """While a late sidecar catches up, the old numbers under a new time would mislead; a folder that never lets it catch up is no reason to forget."""
+    """While a late sidecar catches up, old numbers under a new time would mislead; but one that never does must not forget."""
     store = Store(tmp_path, "run", "0", new_session(), FIRST)
     now = clock.monotonic()
     assert store.wants(now, caught_up=True)

@@ -41,7 +41,7 @@ _NOW: Final = (
         colour=words.GOOD,
     ),
     panels.stat(
-        "Requests that became durable",
+        "Requests made durable",
         "Since the run began. Saves that a restart cut short are missing from 100 %, as are those under way.",
         queries.COMMITTED,
         "percentunit",
@@ -80,6 +80,7 @@ DASHBOARD: Final = Dashboard(
             "percentunit",
             colours={"write / interval": words.CALM},
             steps=((queries.OVERLAP_LIMIT, words.BAD),),
+            usual_most=1,
             link=links.TO_RUN_AT,
         ),
         panels.series(

@@ -15,7 +15,12 @@ if TYPE_CHECKING:
 
 GOODPUT_STEPS: Final = ((Config().objectives[0].ratio - 0.2, words.WARNING), (Config().objectives[0].ratio, words.GOOD))
 """Green where the objective is met that the alerts have by default."""
-REASONS: Final = {0: Value("no", "#33383E"), 1: Value("yes", words.BAD)}
+INCIDENT_ROWS: Final = {
+    0: Value("no", "#33383E"),
+    2: Value("open", words.WARNING),
+    1: Value("recurring", words.BAD),
+    3: Value("often in one place", words.NOTICE),
+}
 
 
 def coloured(values: Mapping[int, Value]) -> dict[str, Any]:
@@ -56,9 +61,9 @@ def incident_timeline(queries: Sequence[Query], link: dict[str, Any], width: int
     return panels.states(
         "Incident open, and reasons to call it recurring",
         "An incident is open from the first evidence of a failure until a newer checkpoint is durable. A reason that turns red says that "
-        "restarts do not help: see the alert's runbook. same_entity alone means that failures keep beginning in one place.",
+        "restarts do not help: see the alert's runbook. same_entity is no reason to wake anybody: failures keep beginning in one place.",
         queries,
-        REASONS,
+        INCIDENT_ROWS,
         width=width,
         height=8,
         link=link,
@@ -70,7 +75,8 @@ def alert_table(queries: Sequence[Query], width: int = 24, height: int = 6) -> A
     times = {"unit": "dateTimeFromNow", "links": [links.TO_ALERTS_WINDOW]}
     return panels.table(
         "Alerts that fire now",
-        "The ones with Headway's rules. A click on an alert opens the postmortem from a quarter of an hour before it began.",
+        "Those of Headway's rules, without notes on recoveries. A click on an alert opens the postmortem around it, from a quarter of "
+        "an hour before it began.",
         queries,
         columns={"alertname": "Alert", "severity": "Severity", "run": "Run"},
         values=("Since", "Begin", "End"),
@@ -84,4 +90,18 @@ def alert_table(queries: Sequence[Query], width: int = 24, height: int = 6) -> A
         width=width,
         height=height,
         empty="no alert fires",
+    )
+
+
+def cause_table(title: str, description: str, queries: Sequence[Query]) -> Any:
+    """Restarts by cause and layer."""
+    return panels.table(
+        title,
+        description,
+        queries,
+        columns={"cause": "Cause", "layer": "Layer"},
+        values=("Restarts",),
+        sort=(("Restarts", True),),
+        width=8,
+        empty="none",
     )

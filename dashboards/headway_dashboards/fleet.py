@@ -17,6 +17,9 @@ _GOODPUT: Final = {
 }
 _TO_RUN: Final = panels.override("Run", {"links": [links.TO_RUN]})
 
+_ENTITY_WIDTHS: Final = {"Kind": 60, "Name": 350, "Incidents": 85}
+"""Pixels: the name of a GPU is long."""
+
 _NOW: Final = (
     panels.stat("Runs", "Runs that some sidecar reports.", queries.COUNT, "none"),
     panels.stat("Ranks alive", "Trainer processes that live, in all these runs.", queries.RANKS, "none"),
@@ -92,6 +95,7 @@ DASHBOARD: Final = Dashboard(
             "none",
             colours={"not recurring": words.GOOD, "recurring": words.BAD},
             stacked=True,
+            decimals=0,
         ),
         panels.bars(
             "Restarts that led to a step, by layer",
@@ -112,7 +116,7 @@ DASHBOARD: Final = Dashboard(
             columns={"cause": "Cause"},
             values=tuple(queries.CAUSES),
             sort=(("Incidents", True),),
-            width=8,
+            width=7,
             empty="-",
         ),
         panels.table(
@@ -134,9 +138,12 @@ DASHBOARD: Final = Dashboard(
             queries.ENTITIES,
             columns={"entity_kind": "Kind", "entity": "Name", "run": "Run"},
             values=("Incidents",),
-            overrides=(_TO_RUN,),
+            overrides=(
+                _TO_RUN,
+                *(panels.override(name, {"custom.width": width}) for name, width in _ENTITY_WIDTHS.items()),
+            ),
             sort=(("Incidents", True),),
-            width=8,
+            width=9,
         ),
     ),
 )

@@ -10,14 +10,19 @@ from headway_dashboards.queries import health as queries
 from headway_dashboards.queries import parts
 from headway_dashboards.queries import run as run_queries
 
+_WIDTHS: Final = {"Pod": 70, "Rank": 70, "GPU": 70, "Failures": 90}
+"""Pixels: the rest is for the UUID."""
+UNMEASURED: Final = "this sidecar does not measure it"
+
 _RANKS: Final = (
     common.state_timeline(parts.STATE_BY_POD, links.TO_WINDOW, height=6),
     panels.table(
         "Ranks and their GPUs",
         "Which rank runs on which GPU, and how many failures began on it since the run began. The UUID stays with the card when it moves.",
         queries.RANKS,
-        columns={"pod_index": "Pod", "rank": "Rank", "slot": "Slot", "gpu": "GPU", "UUID": "UUID"},
+        columns={"pod_index": "Pod", "rank": "Rank", "gpu": "GPU", "UUID": "UUID"},
         values=("Failures",),
+        overrides=[panels.override(name, {"custom.width": width}) for name, width in _WIDTHS.items()],
         sort=(("Failures", True),),
         width=12,
     ),
@@ -48,6 +53,8 @@ _GPUS: Final = (
         queries.GPU_UP,
         words.UP,
         width=12,
+        height=6,
+        empty=UNMEASURED,
     ),
     panels.states(
         "Clock held down",
@@ -55,6 +62,8 @@ _GPUS: Final = (
         queries.THROTTLE,
         words.YES_IS_BAD,
         width=12,
+        height=6,
+        empty=UNMEASURED,
     ),
     panels.series(
         "XID errors",
@@ -62,6 +71,8 @@ _GPUS: Final = (
         queries.XIDS,
         "none",
         width=8,
+        height=6,
+        empty=UNMEASURED,
         decimals=0,
     ),
     panels.series(
@@ -70,6 +81,8 @@ _GPUS: Final = (
         queries.ECC,
         "none",
         width=8,
+        height=6,
+        empty=UNMEASURED,
         decimals=0,
     ),
     panels.series(
@@ -78,6 +91,8 @@ _GPUS: Final = (
         queries.NVLINK_ERRORS,
         "none",
         width=8,
+        height=6,
+        empty=UNMEASURED,
         decimals=0,
     ),
     panels.states(
@@ -86,7 +101,8 @@ _GPUS: Final = (
         queries.REMAP,
         words.YES_IS_BAD,
         width=8,
-        height=8,
+        height=6,
+        empty=UNMEASURED,
     ),
     panels.series(
         "NVLinks up",
@@ -94,6 +110,8 @@ _GPUS: Final = (
         queries.NVLINKS,
         "none",
         width=8,
+        height=6,
+        empty=UNMEASURED,
         decimals=0,
         stairs=True,
     ),
@@ -103,6 +121,8 @@ _GPUS: Final = (
         queries.ACTION,
         "none",
         width=8,
+        height=6,
+        empty=UNMEASURED,
         decimals=0,
         stairs=True,
     ),
@@ -115,6 +135,8 @@ _HOST: Final = (
         queries.MEMORY,
         "percentunit",
         width=8,
+        height=6,
+        empty=UNMEASURED,
         most=1,
         steps=((queries.MEMORY_HIGH, words.BAD),),
     ),
@@ -124,10 +146,20 @@ _HOST: Final = (
         queries.STORAGE,
         "percentunit",
         width=8,
+        height=6,
+        empty=UNMEASURED,
         most=1,
         steps=((queries.STORAGE_LOW, words.BAD),),
     ),
-    panels.states("Network cards", "Whether the link of each card is up.", queries.NIC, words.UP, width=8, height=8),
+    panels.states(
+        "Network cards",
+        "Whether the link of each card is up.",
+        queries.NIC,
+        words.UP,
+        width=8,
+        height=6,
+        empty=UNMEASURED,
+    ),
 )
 
 DASHBOARD: Final = Dashboard(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-Form = Literal["series", "now", "table", "buckets"]
-"""Over time; the value at the end of the window; that as rows with a column for each label; that as the buckets of a histogram."""
+Form = Literal["series", "now", "table"]
+"""Over time; the value at the end of the window; that as rows with a column for each label."""
 
 
 @dataclass(frozen=True)

@@ -68,10 +68,16 @@ def series(
     stacked: bool = False,
     stairs: bool = False,
     most: int | None = None,
+    usual_most: int | None = None,
     decimals: int | None = None,
+    empty: str = "No data",
     link: dict[str, Any] | None = None,
 ) -> Any:
-    """Lines over time, or areas on each other. `right` puts series on an axis of their own, with its unit; `steps` are drawn as lines."""
+    """Lines over time, or areas on each other.
+
+    `right` puts series on an axis of their own, with its unit; `steps` are drawn as lines. The axis ends at `most`, or at `usual_most` or
+    above.
+    """
     return core.TimeSeries(
         title=title,
         description=description,
@@ -86,6 +92,7 @@ def series(
         spanNulls=False,
         valueMin=0,
         valueMax=most,
+        axisSoftMax=usual_most,
         valueDecimals=decimals,
         legendDisplayMode="list",
         legendPlacement="bottom",
@@ -96,11 +103,11 @@ def series(
         overrides=[
             *(override(name, {"color": fixed(colour)}) for name, colour in (colours or {}).items()),
             *(
-                override(name, {"unit": other, "custom.axisPlacement": "right"})
+                override(name, {"unit": other, "custom.axisPlacement": "right", "decimals": 0})
                 for name, other in (right or {}).items()
             ),
         ],
-        extraJson=_links(link),
+        extraJson=_merged({"fieldConfig": {"defaults": {"noValue": empty}}}, _links(link)),
     )
 
 
@@ -113,6 +120,7 @@ def states(
     width: int = 24,
     height: int = 7,
     legend: bool = True,
+    empty: str = "No data",
     link: dict[str, Any] | None = None,
 ) -> Any:
     """What was so from when to when, a row for each series."""
@@ -131,7 +139,7 @@ def states(
         legendDisplayMode="list" if legend else "hidden",
         legendPlacement="bottom",
         thresholds=_thresholds((), "text"),
-        extraJson=_merged({"fieldConfig": {"defaults": {"unit": "none"}}}, _links(link)),
+        extraJson=_merged({"fieldConfig": {"defaults": {"unit": "none", "noValue": empty}}}, _links(link)),
     )
 
 
@@ -212,7 +220,7 @@ def table(
             {"id": "merge", "options": {}},
             {"id": "organize", "options": organise},
         ],
-        extraJson={"fieldConfig": {"defaults": {"noValue": empty}}},
+        extraJson={"fieldConfig": {"defaults": {"noValue": empty, "custom": {"minWidth": 60}}}},
     )
 
 
@@ -262,12 +270,11 @@ def colour_steps(steps: Sequence[tuple[float, str]], base: str) -> dict[str, Any
 
 
 def _targets(queries: Sequence[Query]) -> list[Any]:
-    formats = {"table": "table", "buckets": "heatmap"}
     return [
         core.Target(
             expr=query.expr,
             legendFormat=query.legend,
-            format=formats.get(query.form, "time_series"),
+            format="table" if query.form == "table" else "time_series",
             instant=query.form != "series",
             refId=ref,
             metric="exemplars" if query.exemplars else "",  # grafanalib has no such flag: mending reads this

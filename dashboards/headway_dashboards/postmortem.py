@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from headway_dashboards import common, links, panels, words
-from headway_dashboards.model import Dashboard, Value
+from headway_dashboards.model import Dashboard
 from headway_dashboards.queries import parts
 from headway_dashboards.queries import postmortem as queries
 from headway_dashboards.queries import run as run_queries
@@ -14,7 +14,7 @@ _SUMS: Final = (
     panels.stat("Restarts", "Restarts in the window shown, by any layer.", queries.FAILURES, "none", decimals=0),
     panels.stat(
         "Incidents closed",
-        "Verdicts made in the window shown. An incident still open is in the timeline below.",
+        "Verdicts made in the window shown. recovered late: after it was called recurring. One still open is in the timeline below.",
         queries.CLOSED,
         "none",
         decimals=0,
@@ -45,12 +45,12 @@ _SUMS: Final = (
 
 _WINDOW: Final = (
     common.state_timeline(parts.STATE_BY_POD, links.TO_HEALTH),
-    common.incident_timeline(queries.INCIDENT, links.TO_RUN_AT),
+    common.incident_timeline(run_queries.INCIDENT_TIMELINE, links.TO_RUN_AT),
     panels.states(
         "Alerts",
-        "When each alert fired. Recovered is only a note; the others say who was called, and when.",
+        "When each alert fired, by severity. info is only a note; critical ones called somebody.",
         queries.ALERTS_FIRING,
-        {1: Value("firing", words.WARNING)},
+        words.SEVERITIES,
         width=12,
         height=8,
         link=links.TO_RUN_AT,
@@ -89,8 +89,8 @@ _WINDOW: Final = (
 )
 
 _WHY: Final = (
-    panels.bars(
-        "Causes", "Of the restarts in the window shown.", queries.CAUSES, "none", decimals=0, link=links.TO_RUN_AT
+    common.cause_table(
+        "Causes", "Of the restarts in the window shown, counted where each failure began.", queries.CAUSES
     ),
     panels.bars(
         "Where failures began",

@@ -51,6 +51,7 @@ _NOW: Final = (
         "Empty once the run has finished.",
         queries.SINCE_STEP,
         "s",
+        decimals=0,
         steps=((120, words.WARNING), (900, words.BAD)),
         colour=words.GOOD,
     ),
@@ -59,6 +60,7 @@ _NOW: Final = (
         "How long it would take to repeat what a failure would lose at this moment: steps after the durable checkpoint, at the usual pace.",
         queries.AT_RISK,
         "s",
+        decimals=0,
         link=links.TO_CHECKPOINTS,
     ),
 )
@@ -89,14 +91,11 @@ _COST: Final = (
         decimals=0,
         link=links.TO_WINDOW,
     ),
-    panels.bars(
-        "Restarts by cause and layer",
+    common.cause_table(
+        "Restarts by cause",
         "Since the run began, counted on the pod where each failure began. The layer is who restarted: in the process, the launcher, or "
         "the orchestrator.",
         queries.CAUSES,
-        "none",
-        decimals=0,
-        link=links.TO_WINDOW,
     ),
     panels.bars(
         "Rank-time since the run began",
@@ -112,15 +111,19 @@ _COST: Final = (
         queries.RECOVERY_TIMES,
         "s",
         width=8,
+        height=9,
         colours={"first step, half of them": words.CALM, "mark regained, nine in ten": words.NOTICE},
         link=links.TO_WINDOW,
     ),
     panels.bars(
-        "Recoveries by time until the mark was regained",
-        "How many recoveries in the window shown took at most so many seconds and longer than the line above says.",
-        queries.RECOVERY_BUCKETS,
-        "none",
+        "Recoveries that regained the mark within",
+        "Share of the recoveries in the window shown that were back at the step of the failure within so long. Where the bars jump is how "
+        "long a recovery takes.",
+        queries.RECOVERED_WITHIN,
+        "percentunit",
+        most=1,
         decimals=0,
+        height=9,
         colour=words.NOTICE,
     ),
     panels.bars(
@@ -129,6 +132,7 @@ _COST: Final = (
         "checkpoints closer together shorten it.",
         queries.RECOVERY_PHASES,
         "s",
+        height=9,
         colour=words.WARNING,
     ),
 )

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+import subprocess
 import warnings
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import promql_parser
 import pytest
@@ -18,8 +20,12 @@ from headway_alerts.model import RuleError
 from headway_dashboards import catalogue, mending, render, run
 from headway_dashboards.model import Query, Variable
 from headway_dashboards.panels import stat
+from headway_dashboards.queries import fleet
 from headway_dashboards.words import STATE_COLOURS
 from headway_exporter.labels import STATES
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 register_default_plugins()
 with warnings.catch_warnings():  # Grafana's next format, dashboardv2, is what it would rather have
@@ -215,3 +221,46 @@ def test_selector_reaches_every_raw_metric() -> None:
         for where, target in queries(render.document(one, selector='cluster="a"')):
             for found in re.findall(r"(?<![\w:])headway_\w+(?![\w:])\{?[^}]*", target["expr"]):
                 assert 'cluster="a"' in found, where
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed")
+@pytest.mark.parametrize(
+    ("failures", "least", "most"),
+    [(1, 1 / 4.744, 1 / 0.05129), (5, 5 / 10.513, 5 / 1.9701), (20, 20 / 29.062, 20 / 13.255)],
+)
+def test_range_of_the_mean_time_between_failures(failures: int, least: float, most: float, tmp_path: Path) -> None:
+    """As textbooks' tables of the chi-square distribution have it (times the mean of 100 s), to 2 %, and to 30 % for a single failure."""
+    labels = '{run="demo"'
+    series = {
+        f'run:headway_incidents_total:max{labels},outcome="recovered",recurring="false"}}': str(failures),
+        f"run:headway_incident_open:max{labels}}}": "0",
+        f"run:headway_mtbf:seconds{labels}}}": "100",
+    }
+    tests = [
+        {
+            "expr": f"abs(({filled(fleet.MTBF[name])}) / {100 * expected} - 1) < bool {0.3 if failures == 1 else 0.02}",
+            "eval_time": "0s",
+            "exp_samples": [{"labels": '{run="demo"}', "value": 1}],
+        }
+        for name, expected in (("At least", least), ("At most", most))
+    ]
+    document = {
+        "rule_files": [],
+        "tests": [
+            {
+                "interval": "15s",
+                "input_series": [{"series": name, "values": value} for name, value in series.items()],
+                "promql_expr_test": tests,
+            }
+        ],
+    }
+    (tmp_path / "tests.yaml").write_text(json.dumps(document))
+    done = subprocess.run(
+        ["promtool", "test", "rules", "tests.yaml"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr

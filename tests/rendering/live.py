@@ -82,9 +82,10 @@ def live(folder: Path) -> Iterator[Live]:
         pods = [stack.enter_context(_sidecar(folder, number, RUN)) for number in (0, 1)]
         quiet = stack.enter_context(_sidecar(folder, 0, QUIET_RUN))
         address = stack.enter_context(_prometheus(folder, [*pods, quiet]))
-        began = time.time()
         calm = _train(folder, 0, QUIET_RUN, _acts("calm", None, 1, 4_000), "0")
         stack.callback(_end, [calm])
+        quiet.until(lambda status: status["step"], "the first step")
+        began = time.time()
         _story(folder, stack)
         yield Live(address, began, time.time())
 
@@ -118,10 +119,10 @@ def _acts(incarnation: str, load: int | None, first: int, last: int, *then: str)
     acts = [f"enter={incarnation}", f"phase=init:{0.6}"]
     acts += [] if load is None else [f"load={load}", "phase=checkpoint_load:0.4"]
     for step in range(first, last + 1):
-        acts += [f"steps={step}-{step}", "pause=0.15"]
+        acts.append(f"steps={step}-{step}:0.15")
         if step % 10 == 0:
             acts += [f"save={step}", "phase=checkpoint_save:0.2"]
-        if step % 10 == 4 and step > first:
+        if step % 10 == 4 and step - 4 >= first:
             acts += [f"commit={step - 4}", "queue=0"]
         if step % 25 == 0:
             acts += ["phase=eval:0.6"]
@@ -139,7 +140,11 @@ def _story(folder: Path, stack: contextlib.ExitStack) -> None:
     )
     for cycle, (load, first, last, end) in enumerate(lives):
         peer = ("ready", "meet", "echo", "ready", "wait")
-        last_words = {"kill": ("ready", "wait"), "raise": ("ready", "fault", "exit=1"), "stay": ("queue=0", "ready", "wait")}[end]
+        last_words = {
+            "kill": ("ready", "wait"),
+            "raise": ("ready", "fault", "exit=1"),
+            "stay": ("queue=0", "ready", "wait"),
+        }[end]
         acts = [("meet", *_acts(f"i{cycle}", load, first, last, *words)) for words in (peer, last_words)]
         both = [_train(folder, number, RUN, one, str(cycle)) for number, one in enumerate(acts)]
         stack.callback(_end, both)

@@ -117,7 +117,7 @@ def test_the_pictures_tell_the_story(alive: Live) -> None:
     at = {moment: float(value) for moment, value in mark}
     assert any(float(value) < at[moment] for moment, value in step if moment in at)
     alerts = ask("headway-fleet", "Alerts that fire now")
-    assert {one["metric"]["alertname"] for one in alerts} >= {"HeadwayRecovered", "HeadwayRecurringFailure"}
+    assert {one["metric"]["alertname"] for one in alerts} >= {"HeadwayRecurringEntity", "HeadwayRecurringFailure"}
     begins = ask("headway-fleet", "Alerts that fire now", 1)
     assert all(float(one["value"][1]) / 1000 < alive.ended - 800 for one in begins)
     assert all(float(one["value"][1]) / 1000 > alive.began - 1000 for one in begins)

@@ -26,9 +26,9 @@ def _increase(name: str, *labels: str) -> str:
 RANKS: Final = (
     Query(
         f"""\
-max by (pod_index, rank, slot, gpu, UUID) (
+max by (pod_index, rank, gpu, UUID) (
   headway_rank_failures_total{{{OF_PODS}}}
-  * on (run, pod_index, rank) group_left (slot, gpu, UUID)
+  * on (run, pod_index, rank) group_left (gpu, UUID)
   headway_rank_info{{{OF_PODS}}}
 )""",
         form="table",

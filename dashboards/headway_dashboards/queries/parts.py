@@ -47,9 +47,18 @@ def quantile(share: float, histogram: str, matchers: str, window: str) -> str:
     )
 
 
-def buckets(histogram: str, matchers: str, window: str) -> str:
-    """How many observations of the window are in each bucket or below: what the pod that saw most of them saw."""
-    return f"max by (le) (\n  increase({histogram}_bucket{{{matchers}}}[{window}])\n)"
+def spoken(seconds: float) -> str:
+    """A time as the legend has it: 90 is 1.5 min."""
+    for unit, size in (("h", 3_600), ("min", 60)):
+        if seconds >= size:
+            return f"{seconds / size:g} {unit}"
+    return f"{seconds:g} s"
+
+
+def share_within(bound: float, histogram: str, matchers: str, window: str) -> str:
+    """Of the observations in the window the share that was at most one of the histogram's bounds, by the pod that saw most of them."""
+    below = f'max(increase({histogram}_bucket{{{matchers},le="{bound}"}}[{window}]))'
+    return f"{below}\n/\n(max(increase({histogram}_count{{{matchers}}}[{window}])) > 0)"
 
 
 STATE_BY_POD: Final = (Query(state_number(OF_PODS, "pod_index"), "pod {{pod_index}}"),)
@@ -67,7 +76,7 @@ def alerts(matchers: str) -> str:
 
 def alert_table(matchers: str) -> tuple[Query, ...]:
     """Of each alert that fires, in milliseconds since 1970: since when, and a window around that."""
-    since = f'ALERTS_FOR_STATE{{alertname=~"Headway.*",{matchers}}}'
+    since = f'ALERTS_FOR_STATE{{alertname=~"Headway.*",severity!="info",{matchers}}}'
     firing = f"(\n  {since}\n  and ignoring (alertstate)\n  {alerts(matchers)}\n)"
     times = (f"{firing}", f"({firing} - {BEFORE_SECONDS})", f"({firing} + {AFTER_SECONDS})")
     return tuple(Query(f"{time} * 1000", form="table") for time in times)

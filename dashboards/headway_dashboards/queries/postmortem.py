@@ -6,6 +6,7 @@ from typing import Final
 
 from headway_dashboards.model import Query
 from headway_dashboards.queries.parts import OF_PODS, OF_RUN, alerts, quantile
+from headway_dashboards.words import SEVERITIES
 
 
 def _in_window(series: str) -> str:
@@ -17,13 +18,15 @@ def _new(name: str, *labels: str) -> str:
     return f"max by ({', '.join(labels)}) (\n{_in_window(f'{name}{{{OF_RUN}}}')}\n)"
 
 
+def _closed(matchers: str) -> str:
+    return f"sum(\n{_in_window(f'run:headway_incidents_total:max{{{OF_RUN},{matchers}}}')}\n)"
+
+
 FAILURES: Final = (Query(f"sum(\n{_in_window(f'run:headway_restarts_total:max{{{OF_RUN}}}')}\n)", form="now"),)
 CLOSED: Final = (
-    Query(
-        f"sum by (outcome, recurring) (\n{_in_window(f'run:headway_incidents_total:max{{{OF_RUN}}}')}\n)\n> 0",
-        "{{outcome}}, recurring: {{recurring}}",
-        "now",
-    ),
+    Query(_closed('outcome="recovered",recurring="false"'), "recovered", "now"),
+    Query(_closed('outcome="recovered",recurring="true"'), "recovered late", "now"),
+    Query(_closed('outcome!="recovered"'), "not recovered", "now"),
 )
 LOST_STEPS: Final = (Query(_new("headway_steps_lost_total", "run"), form="now"),)
 NOT_PRODUCTIVE: Final = (
@@ -44,10 +47,10 @@ VALID: Final = (
     Query(f"sum by (result) (\n{_new('headway_replay_checks_total', 'run', 'result')}\n)", "{{result}}", "now"),
 )
 
-ALERTS_FIRING: Final = (Query(alerts(OF_RUN), "{{alertname}}"),)
-INCIDENT: Final = (
-    Query(f"run:headway_incident_open:max{{{OF_RUN}}}", "open"),
-    Query(f"max by (reason) (headway_incident_recurring{{{OF_RUN}}})", "{{reason}}"),
+# A number for each severity: in the order of words.SEVERITIES.
+ALERTS_FIRING: Final = tuple(
+    Query(f"{number} * {alerts(OF_RUN + f',severity={chr(34)}{value.text}{chr(34)}')}", "{{alertname}}")
+    for number, value in SEVERITIES.items()
 )
 ATTEMPTS: Final = (
     Query(f"run:headway_incident_attempts:max{{{OF_RUN}}}", "attempts of the open incident"),
@@ -62,8 +65,7 @@ sum by (layer, cause) (
 {_new("headway_restart_causes_total", "run", "pod_index", "layer", "cause")}
 )
 > 0""",
-        "{{cause}} ({{layer}})",
-        "now",
+        form="table",
     ),
 )
 ORIGINS: Final = (
@@ -88,7 +90,7 @@ PHASES: Final = (
 RANKS: Final = (Query(f"pod:headway_ranks:max{{{OF_PODS}}}", "pod {{pod_index}}"),)
 SOURCES: Final = (
     Query(
-        f"time() - max by (pod_index, source) (headway_source_last_update_timestamp_seconds{{{OF_PODS}}})",
+        f'time() - max by (pod_index, source) (headway_source_last_update_timestamp_seconds{{{OF_PODS},source!="state"}})',
         "pod {{pod_index}} {{source}}",
     ),
 )

@@ -5,7 +5,20 @@ from __future__ import annotations
 from typing import Final
 
 from headway_dashboards.model import Note, Query
-from headway_dashboards.queries.parts import OF_PODS, OF_RUN, buckets, incident_number, quantile, state_number, total
+from headway_dashboards.queries.parts import (
+    OF_PODS,
+    OF_RUN,
+    incident_number,
+    quantile,
+    share_within,
+    spoken,
+    state_number,
+    total,
+)
+from headway_exporter.schema import RECOVERY_BUCKETS
+
+SHORTEST: Final = 5.0
+"""Seconds; of the recovery times that are told apart."""
 
 DOING: Final = (Query(state_number(OF_RUN, "run"), form="now"),)
 INCIDENT: Final = (Query(incident_number(OF_RUN), form="now"),)
@@ -54,8 +67,9 @@ CHECKPOINT_AGE: Final = (
     Query(f"run:headway_async_queue_depth:max{{{OF_RUN}}}", "queued saves"),
 )
 INCIDENT_TIMELINE: Final = (
-    Query(f"run:headway_incident_open:max{{{OF_RUN}}}", "open"),
-    Query(f"max by (reason) (headway_incident_recurring{{{OF_RUN}}})", "{{reason}}"),
+    Query(f"2 * run:headway_incident_open:max{{{OF_RUN}}}", "incident"),
+    Query(f'max by (reason) (headway_incident_recurring{{{OF_RUN},reason!="same_entity"}})', "{{reason}}"),
+    Query(f'3 * max by (reason) (headway_incident_recurring{{{OF_RUN},reason="same_entity"}})', "{{reason}}"),
 )
 VERDICTS: Final = (
     Query(f'run:headway_incidents_total:max{{{OF_RUN},outcome="recovered",recurring="false"}}', "recovered", "now"),
@@ -66,15 +80,13 @@ VERDICTS: Final = (
     ),
     Query(f'sum by (outcome) (run:headway_incidents_total:max{{{OF_RUN},outcome!="recovered"}})', "{{outcome}}", "now"),
 )
-CAUSES: Final = (
+CAUSES: Final = (Query(f"{total('headway_restart_causes_total', OF_RUN, 'layer', 'cause')}\n> 0", form="table"),)
+RECOVERED_WITHIN: Final = tuple(
     Query(
-        f"sort_desc(\n{total('headway_restart_causes_total', OF_RUN, 'layer', 'cause')}\n> 0)",
-        "{{cause}} ({{layer}})",
-        "now",
-    ),
-)
-RECOVERY_BUCKETS: Final = (
-    Query(buckets("headway_recovery_seconds", f'{OF_RUN},to="high_water"', "$__range"), "{{le}}", "buckets"),
+        share_within(bound, "headway_recovery_seconds", f'{OF_RUN},to="high_water"', "$__range"), spoken(bound), "now"
+    )
+    for bound in RECOVERY_BUCKETS
+    if bound >= SHORTEST
 )
 RECOVERY_TIMES: Final = (
     Query(quantile(0.5, "headway_recovery_seconds", f'{OF_RUN},to="first_step"', "1h"), "first step, half of them"),
@@ -97,12 +109,7 @@ NOTES: Final = (
     Note("Incidents", Query(f"run:headway_incident_open:max{{{OF_RUN}}} == 1"), "#FA6400", "incident open"),
     Note(
         "Recoveries",
-        Query(
-            f"""\
-run:headway_incidents_total:max{{{OF_RUN},outcome="recovered"}}
-- run:headway_incidents_total:max{{{OF_RUN},outcome="recovered"}} offset 30s
-> 0"""
-        ),
+        Query(f'increase(run:headway_incidents_total:max{{{OF_RUN},outcome="recovered"}}[2m]) > 0'),
         "#56A64B",
         "recovered",
     ),

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 GOODPUT_STEPS: Final = ((Config().objectives[0].ratio - 0.2, words.WARNING), (Config().objectives[0].ratio, words.GOOD))
 """Green where the objective is met that the alerts have by default."""
 INCIDENT_ROWS: Final = {
-    0: Value("no", "#33383E"),
+    0: Value("no", words.NOTHING),
     2: Value("open", words.WARNING),
     1: Value("recurring", words.BAD),
     3: Value("often in one place", words.NOTICE),

@@ -12,6 +12,8 @@ WARNING: Final = "#FA6400"
 BAD: Final = "#C4162A"
 CALM: Final = "#3274D9"
 FAINT: Final = "#8E8E8E"
+NOTHING: Final = "rgba(128, 128, 128, 0.25)"
+"""Where there is nothing to see, on light and on dark."""
 
 STATE_COLOURS: Final = {
     "finished": "#6E7A87",
@@ -33,6 +35,6 @@ STATE_COLOURS: Final = {
 STATES: Final = {number: Value(name, colour) for number, (name, colour) in enumerate(STATE_COLOURS.items(), 1)}
 
 INCIDENT: Final = {0: Value("none", GOOD), 1: Value("open", WARNING), 2: Value("recurring", BAD)}
-YES_IS_BAD: Final = {0: Value("no", "#33383E"), 1: Value("yes", BAD)}
+YES_IS_BAD: Final = {0: Value("no", NOTHING), 1: Value("yes", BAD)}
 SEVERITIES: Final = {1: Value("critical", BAD), 2: Value("warning", WARNING), 3: Value("info", GOOD)}
 UP: Final = {0: Value("down", BAD), 1: Value("up", GOOD)}

@@ -201,6 +201,7 @@ def test_every_state_has_its_colour() -> None:
         "headway_nonsense",
         'headway_state{run="$run",state="dancing"}',
         "sum by (colour) (headway_step)",
+        "sum by (alertname) (run:headway_step:max)",
         "run:headway_nonsense:max",
         'run:headway_step:max{pod_index="0"}',
     ],

@@ -37,6 +37,16 @@ QUIET_RUN: Final = "quiet"
 RATE: Final = "6s"
 """What `$__rate_interval` is when one scrapes every second."""
 
+OUTCOME: Final = (
+    'sum(run:headway_incidents_total:max{outcome="recovered"}) == 2',
+    f'run:headway_step:max{{run="{RUN}"}} < run:headway_high_water_step:max',
+    f'headway_same_checkpoint_loads{{run="{RUN}"}} >= 3',
+    "headway_async_writer_up == 1",
+    'ALERTS{alertname="HeadwayRecurringEntity",alertstate="firing"}',
+    'ALERTS{alertname="HeadwayRecurringFailure",alertstate="firing"}',
+)
+"""How the story ends: what the last samples must say."""
+
 
 @dataclass(frozen=True)
 class Live:
@@ -87,6 +97,7 @@ def live(folder: Path) -> Iterator[Live]:
         quiet.until(lambda status: status["step"], "the first step")
         began = time.time()
         _story(folder, stack)
+        _settle(address)
         yield Live(address, began, time.time())
 
 
@@ -152,7 +163,6 @@ def _story(folder: Path, stack: contextlib.ExitStack) -> None:
         for process in both:
             wait_ready(process)
         if end == "stay":
-            time.sleep(3)
             return
         if end == "kill":
             both[1].kill()
@@ -161,6 +171,17 @@ def _story(folder: Path, stack: contextlib.ExitStack) -> None:
         wait_ready(both[0])
         _end(both)
         time.sleep(1.5)  # until they are there again
+
+
+def _settle(address: str) -> None:
+    """Waits until Prometheus has heard the story's end: on a busy machine that takes a while."""
+    for expr in OUTCOME:
+        for _ in range(120):
+            if Live(address, 0, time.time()).at_the_end(expr):
+                break
+            time.sleep(0.5)
+        else:
+            raise AssertionError(f"not within a minute: {expr}")
 
 
 def _end(processes: Sequence[subprocess.Popen[str]]) -> None:

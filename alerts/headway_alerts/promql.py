@@ -21,6 +21,8 @@ _RAW: Final = re.compile(r"(?<![\w:])(headway_\w+)(?![\w:])(?:\{([^{}]*)\})?")
 _RECORDED: Final = re.compile(r"(?<![\w:])(\w+:\w+:\w+)(?:\{([^{}]*)\})?")
 _MATCHER: Final = re.compile(r'(\w+)\s*(=~|!~|!=|=)\s*("[^"]*"|%q)')
 _GROUPING: Final = re.compile(r"\b(?:by|without|on|ignoring|group_left|group_right)\s*\(([^()]*)\)")
+_ALERTS: Final = re.compile(r"(?<![\w:])ALERTS(?:_FOR_STATE)?(?![\w:])")
+"""What Prometheus records of the alerts themselves."""
 _HISTOGRAM: Final = re.compile(r"_(?:sum|count|bucket)$")
 
 
@@ -36,7 +38,7 @@ def finished(where: str, expr: str, selector: str, recorded: Mapping[str, tuple[
     Raises:
         RuleError: it names a metric, a label or a label value that does not exist.
     """
-    known = set(COMMON_LABELS)
+    known = set(COMMON_LABELS) | ({"alertname", "alertstate", "severity"} if _ALERTS.search(expr) else set())
     for name, matchers in _RAW.findall(expr):
         metric = raw_metric(name)
         if metric is None:

@@ -1,4 +1,6 @@
 """Grafana dashboards as code (grafanalib).
 
-This version ships no dashboard yet; the package holds the name and its place in the distribution.
+Each dashboard is a module of its own; its queries are in `queries`, apart from the panels that show them. `catalogue.dashboards()` has all
+of them, `render` writes them as Grafana takes them. Every name in a query is checked against the exporter's schema and the recording
+rules: a query that uses one that does not exist is refused when it is rendered.
 """

@@ -44,6 +44,7 @@ COMMANDS: Final[dict[str, Command]] = {
     ),
     "train": Command("headway_trainer.cli", "the reference trainer (FSDP2 with NVRx's three layers)", "trainer"),
     "rules": Command("headway_alerts.cli", "render the Prometheus rules and alerts for one's own thresholds", "alerts"),
+    "dashboards": Command("headway_dashboards.cli", "render the Grafana dashboards", "dashboards"),
     "demo": Command("headway_trainer.demo.cli", "train with faults on this machine and watch it recover", "trainer"),
 }
 

@@ -1,6 +1,7 @@
 """A trainer process for the tests: the real recorder, told what to do by its arguments.
 
-Each argument is one act, in order: `enter=ID`, `load=STEP`, `steps=FIRST-LAST`, `fault`, `echo`, `commit=STEP`, `finish`, `exit=CODE`,
+Each argument is one act, in order: `enter=ID`, `load=STEP`, `steps=FIRST-LAST` (with `:SECONDS` each so long), `fault`, `echo`,
+`commit=STEP`, `finish`, `exit=CODE`, `save=STEP` (a save is written), `queue=DEPTH` (saves that wait), `phase=NAME:SECONDS`,
 `unlock` (loses its life lock as by accident), `pause=SECONDS`, `wait` (until it is killed), `ready` (writes a line, for whoever started
 it), `meet` (does that and waits for a line).
 """
@@ -27,9 +28,11 @@ def main(acts: list[str]) -> None:
             with recorder.phase("checkpoint_load"):
                 recorder.checkpoint("loaded", step=int(value), seconds=0.25, verified=True)
         elif name == "steps":
-            first, last = map(int, value.split("-"))
+            numbers, _, seconds = value.partition(":")
+            first, last = map(int, numbers.split("-"))
             for number in range(first, last + 1):
                 with recorder.step(number) as step:
+                    time.sleep(float(seconds or 0))
                     step.loss = 1.0 / number
                     step.tokens = 10
         elif name == "save":
@@ -37,6 +40,13 @@ def main(acts: list[str]) -> None:
             recorder.checkpoint("staged", step=int(value), seconds=0.1)
             recorder.queue(depth=1, oldest_wall=time.time(), writer_alive=True, writer_pid=os.getpid())
             recorder.checkpoint("written", step=int(value), seconds=0.2, bytes=100)
+        elif name == "queue":
+            oldest = time.time() if int(value) else None
+            recorder.queue(depth=int(value), oldest_wall=oldest, writer_alive=True, writer_pid=os.getpid())
+        elif name == "phase":
+            phase, _, seconds = value.partition(":")
+            with recorder.phase(phase):
+                time.sleep(float(seconds))
         elif name == "commit":
             recorder.checkpoint("committed", step=int(value), verified=True)
         elif name == "gap":

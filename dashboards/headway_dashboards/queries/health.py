@@ -1,0 +1,61 @@
+"""GPU and host health. Metrics of GPUs, hosts, network cards and volumes come with a later version of the sidecar."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from headway_alerts.config import Config
+from headway_dashboards.model import Query
+from headway_dashboards.queries.parts import OF_PODS
+
+STORAGE_LOW: Final = Config().storage_low_ratio
+MEMORY_HIGH: Final = Config().memory_pressure_ratio
+
+_GPU: Final = "pod {{pod_index}} GPU {{gpu}}"
+
+
+def _per_gpu(name: str, *labels: str) -> str:
+    return f"max by ({', '.join(('pod_index', 'gpu', *labels))}) ({name}{{{OF_PODS}}})"
+
+
+def _increase(name: str, *labels: str) -> str:
+    kept = ", ".join(("pod_index", "gpu", *labels))
+    return f"max by ({kept}) (increase({name}{{{OF_PODS}}}[$__rate_interval])) > 0"
+
+
+RANKS: Final = (
+    Query(
+        f"""\
+max by (pod_index, rank, gpu, UUID) (
+  headway_rank_failures_total{{{OF_PODS}}}
+  * on (run, pod_index, rank) group_left (gpu, UUID)
+  headway_rank_info{{{OF_PODS}}}
+)""",
+        form="table",
+    ),
+)
+SLOWEST: Final = (Query(f"max by (pod_index) (headway_slowest_rank_ratio{{{OF_PODS}}})", "pod {{pod_index}}"),)
+ALIVE: Final = (Query(f"pod:headway_ranks:max{{{OF_PODS}}}", "pod {{pod_index}}"),)
+
+GPU_UP: Final = (Query(_per_gpu("headway_gpu_up"), _GPU),)
+XIDS: Final = (Query(_increase("headway_gpu_xid_errors_total", "xid", "class"), _GPU + " XID {{xid}}"),)
+ECC: Final = (Query(_increase("headway_gpu_ecc_errors_total", "type"), _GPU + " {{type}}"),)
+REMAP: Final = (Query(_per_gpu("headway_gpu_row_remap_failed"), _GPU),)
+ACTION: Final = (Query(_per_gpu("headway_gpu_recovery_action"), _GPU),)
+THROTTLE: Final = (Query(_per_gpu("headway_gpu_throttle_active", "reason"), _GPU + " {{reason}}"),)
+NVLINKS: Final = (Query(_per_gpu("headway_gpu_nvlinks_active"), _GPU),)
+NVLINK_ERRORS: Final = (Query(_increase("headway_gpu_nvlink_errors_total", "kind"), _GPU + " {{kind}}"),)
+
+MEMORY: Final = (
+    Query(
+        f"max by (pod_index) (\n  headway_host_memory_used_bytes{{{OF_PODS}}}\n  / headway_host_memory_limit_bytes{{{OF_PODS}}}\n)",
+        "pod {{pod_index}}",
+    ),
+)
+STORAGE: Final = (
+    Query(
+        f"min by (pod_index, volume) (\n  headway_storage_available_bytes{{{OF_PODS}}}\n  / headway_storage_size_bytes{{{OF_PODS}}}\n)",
+        "pod {{pod_index}} {{volume}}",
+    ),
+)
+NIC: Final = (Query(f"min by (pod_index, device) (headway_nic_up{{{OF_PODS}}})", "pod {{pod_index}} {{device}}"),)

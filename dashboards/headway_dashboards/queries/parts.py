@@ -1,0 +1,87 @@
+"""Pieces that several dashboards share."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from headway_dashboards.model import Query, Variable
+from headway_dashboards.words import STATES
+
+DATASOURCE: Final = Variable("datasource", "Data source")
+RUN: Final = Variable("run", "Run", "label_values(run:headway_ranks:sum, run)")
+PODS: Final = Variable("pod", "Pod", 'label_values(pod:headway_ranks:max{run="$run"}, pod_index)', several=True)
+
+OF_RUN: Final = 'run="$run"'
+OF_PODS: Final = 'run="$run",pod_index=~"$pod"'
+
+
+def state_number(matchers: str, *labels: str) -> str:
+    """What the worst of the pods with these labels does, as a number of `words.STATES`."""
+    lines = "\n  or\n".join(
+        f'  {number} * max by (run, pod_index, state) (headway_state{{{matchers},state="{value.text}"}})'
+        for number, value in STATES.items()
+    )
+    return f"max by ({', '.join(labels)}) (\n{lines}\n)"
+
+
+def incident_number(matchers: str) -> str:
+    """Of each run: 0 no incident, 1 one is open, 2 it is recurring."""
+    return f"""\
+run:headway_incident_open:max{{{matchers}}}
++ on (run)
+max by (run) (pod:headway_incident_recurring:max{{{matchers}}})"""
+
+
+def total(name: str, matchers: str, *labels: str, by: tuple[str, ...] | None = None) -> str:
+    """A metric of every pod, once, added up over the pods; `labels` are its own that stay, or those of `by`."""
+    inner = ", ".join(("run", "pod_index", *labels))
+    outer = ", ".join(labels if by is None else by)
+    return f"sum by ({outer}) (\n  max by ({inner}) ({name}{{{matchers}}})\n)"
+
+
+def quantile(share: float, histogram: str, matchers: str, window: str) -> str:
+    """That share of the observations in the window took at most this long. Pods that see the same one count it once each."""
+    return (
+        f"histogram_quantile(\n  {share:g},\n  sum by (le) (\n    max by (run, pod_index, le) "
+        f"(increase({histogram}_bucket{{{matchers}}}[{window}]))\n  )\n)"
+    )
+
+
+def spoken(seconds: float) -> str:
+    """A time as the legend has it: 90 is 1.5 min."""
+    for unit, size in (("h", 3_600), ("min", 60)):
+        if seconds >= size:
+            return f"{seconds / size:g} {unit}"
+    return f"{seconds:g} s"
+
+
+def share_within(bound: float, histogram: str, matchers: str, window: str) -> str:
+    """Of the observations in the window the share that was at most one of the histogram's bounds, by the pod that saw most of them."""
+    below = f'max(increase({histogram}_bucket{{{matchers},le="{bound}"}}[{window}]))'
+    return f"{below}\n/\n(max(increase({histogram}_count{{{matchers}}}[{window}])) > 0)"
+
+
+STATE_BY_POD: Final = (Query(state_number(OF_PODS, "pod_index"), "pod {{pod_index}}"),)
+STEPS: Final = (
+    Query(f"run:headway_high_water_step:max{{{OF_RUN}}}", "highest step ever"),
+    Query(f"run:headway_step:max{{{OF_RUN}}}", "step"),
+    Query(f"run:headway_checkpoint_durable_step:max{{{OF_RUN}}}", "durable checkpoint"),
+)
+
+
+def alerts(matchers: str) -> str:
+    """Those of ours that fire."""
+    return f'ALERTS{{alertname=~"Headway.*",alertstate="firing",{matchers}}}'
+
+
+def alert_table(matchers: str) -> tuple[Query, ...]:
+    """Of each alert that fires, in milliseconds since 1970: since when, and a window around that."""
+    since = f'ALERTS_FOR_STATE{{alertname=~"Headway.*",severity!="info",{matchers}}}'
+    firing = f"(\n  {since}\n  and ignoring (alertstate)\n  {alerts(matchers)}\n)"
+    times = (f"{firing}", f"({firing} - {BEFORE_SECONDS})", f"({firing} + {AFTER_SECONDS})")
+    return tuple(Query(f"{time} * 1000", form="table") for time in times)
+
+
+BEFORE_SECONDS: Final = 900
+AFTER_SECONDS: Final = 2_700
+"""The window around an alert: what led to it, and what became of it."""

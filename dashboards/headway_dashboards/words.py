@@ -1,0 +1,40 @@
+"""Numbers that stand for words, and the colours that mean the same in every dashboard."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from headway_dashboards.model import Value
+
+GOOD: Final = "#56A64B"
+NOTICE: Final = "#F2CC0C"
+WARNING: Final = "#FA6400"
+BAD: Final = "#C4162A"
+CALM: Final = "#3274D9"
+FAINT: Final = "#8E8E8E"
+NOTHING: Final = "rgba(128, 128, 128, 0.25)"
+"""Where there is nothing to see, on light and on dark."""
+
+STATE_COLOURS: Final = {
+    "finished": "#6E7A87",
+    "standby": "#4B5563",
+    "productive": GOOD,
+    "other": "#B8BDC4",
+    "data_wait": "#A352CC",
+    "eval": "#CA95E5",
+    "checkpoint_save": CALM,
+    "checkpoint_load": "#8AB8FF",
+    "init": "#B5A36A",
+    "replay": NOTICE,
+    "restart": WARNING,
+    "detect": "#FF7383",
+    "down": BAD,
+}
+"""From the best to the worst: of several pods the worst is the run's."""
+
+STATES: Final = {number: Value(name, colour) for number, (name, colour) in enumerate(STATE_COLOURS.items(), 1)}
+
+INCIDENT: Final = {0: Value("none", GOOD), 1: Value("open", WARNING), 2: Value("recurring", BAD)}
+YES_IS_BAD: Final = {0: Value("no", NOTHING), 1: Value("yes", BAD)}
+SEVERITIES: Final = {1: Value("critical", BAD), 2: Value("warning", WARNING), 3: Value("info", GOOD)}
+UP: Final = {0: Value("down", BAD), 1: Value("up", GOOD)}

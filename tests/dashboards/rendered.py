@@ -1,0 +1,42 @@
+"""The committed dashboards, and what Grafana does with the variables in their queries."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+FOLDER: Final = Path(__file__).parents[2] / "dashboards" / "json"
+NAMES: Final = sorted(path.stem for path in FOLDER.glob("*.json"))
+
+
+def load(name: str) -> dict[str, Any]:
+    """One of them."""
+    document: dict[str, Any] = json.loads((FOLDER / f"{name}.json").read_text())
+    return document
+
+
+def panels(document: dict[str, Any]) -> list[dict[str, Any]]:
+    """Those that show data."""
+    return [one for one in document["panels"] if one["type"] not in ("row", "text")]
+
+
+def queries(document: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every panel's and annotation's: where, and the JSON that has `expr`."""
+    for panel in panels(document):
+        for target in panel["targets"]:
+            yield f"{panel['title']} / {target['refId']}", target
+    for note in document["annotations"]["list"]:
+        yield note["name"], note
+
+
+def filled(expr: str, run: str = "demo", window: str = "600s", rate: str = "60s") -> str:
+    """The expression with Grafana's variables replaced, all runs and pods chosen."""
+    values = {"run": run, "runs": ".*", "pod": ".*", "__range": window, "__rate_interval": rate}
+    found = re.sub(r"\$(\w+)", lambda name: values[name.group(1)], expr)
+    assert "$" not in found
+    return found

@@ -189,6 +189,35 @@ def test_the_launchers_late_line_is_told() -> None:
     assert len(run.pod.failures.incidents) == 1
 
 
+@pytest.mark.parametrize(
+    ("then", "lives_since"),
+    [
+        ("fail 0", 1),  # another incident has opened
+        ("kill 0, launcher 20, steps 21-30", 2),  # and its launcher has restarted all again
+        ("fail 0, in_process 20, fail 0, in_process 20, kill 1, launcher 20", 2),
+    ],
+)
+def test_the_launchers_line_finds_its_failure_when_others_came_since(then: str, lives_since: int) -> None:
+    """A slow pipe, quick failures: the line belongs to the failure that ended its process, not to the newest, nor nowhere; and counts once."""
+    run = Run().tell(f"commit 10, steps 11-15, kill 1, launcher 10, steps 11-20, commit 20, steps 21-22, {then}")
+    first, last = run.pod.failures.incidents[0], run.pod.failures.incidents[-1]
+    told = len(last.current.evidence)
+    old = 1000 + run.lives[1] - lives_since
+    for _ in range(2):
+        run.event(None, "worker_exited", run.now, local_rank=1, pid=old, exit_code=-11)
+    run.write_due()
+    assert [item.exit_code for item in first.recoveries[0].evidence if item.kind == "exit"] == [-11]
+    assert len(last.current.evidence) == told
+    revised = newest(run)[first.id]
+    assert (revised["revision"], revised["confidence"], revised["recoveries"][0]["confidence"]) == (
+        1,
+        "confirmed",
+        "confirmed",
+    )
+    assert last is not first
+    assert all(item.kind != "exit" for recovery in last.recoveries for item in recovery.evidence)
+
+
 def test_a_record_stays_due_until_it_is_written() -> None:
     """The state folder may be full: nothing is forgotten, and nothing is counted as written that was not."""
     tale = Tale().tell("steps 11-16, fail 1, in_process 10, steps 11-20, commit 20")

@@ -174,6 +174,7 @@ def test_steps_whose_rings_went_while_no_sidecar_lived_are_counted(journals: Pat
     assert samples["headway_steps_total", (("kind", "productive"),)] == 70
     assert samples["headway_steps_total", (("kind", "replay"),)] == 0
     assert samples["headway_rank_seconds_total", (("state", "other"),)] >= 1.0
+    assert samples["headway_events_dropped_total", (("reason", "ring_gone"),)] == 1
     assert_adds_up(samples)
 
 

@@ -1,8 +1,8 @@
 """A trainer process for the tests: the real recorder, told what to do by its arguments.
 
 Each argument is one act, in order: `enter=ID`, `load=STEP`, `steps=FIRST-LAST`, `fault`, `echo`, `commit=STEP`, `finish`, `exit=CODE`,
-`unlock` (loses its life lock as by accident), `pause=SECONDS`, `wait` (until it is killed), `ready` (writes a line, for whoever started
-it), `meet` (does that and waits for a line).
+`set=NAME:NUMBER` (a setting in force from the start), `unlock` (loses its life lock as by accident), `pause=SECONDS`, `wait` (until it is
+killed), `ready` (writes a line, for whoever started it), `meet` (does that and waits for a line).
 """
 
 from __future__ import annotations
@@ -16,7 +16,11 @@ from headway.recorder import Recorder
 
 
 def main(acts: list[str]) -> None:
-    recorder = Recorder.from_env(settings={"total_steps": 100, "checkpoint_interval_steps": 10}, backend="gloo")
+    told = (act.removeprefix("set=").partition(":") for act in acts if act.startswith("set="))
+    settings = {name: float(value) for name, _, value in told}
+    recorder = Recorder.from_env(
+        settings={"total_steps": 100, "checkpoint_interval_steps": 10} | settings, backend="gloo"
+    )
     for act in acts:
         name, _, value = act.partition("=")
         if name == "enter":

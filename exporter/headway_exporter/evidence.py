@@ -56,7 +56,7 @@ def from_launcher(slot: Slot | None, event: Event) -> Evidence | None:
 def late_exit(slot: Slot, event: Event) -> Evidence | None:
     """What the launcher tells of a process when another one has taken its place already."""
     code, pid = event.fields.get("exit_code", 0), event.fields.get("pid")
-    if event.kind != "worker_exited" or code == 0 or pid is None or pid not in list(slot.former_pids)[-1:]:
+    if event.kind != "worker_exited" or code == 0 or slot.replaced(pid) is None:
         return None
     return _evidence("exit", event, f"rank {slot.rank}: {exit_text(code)}", slot.number, exit_code=code)
 

@@ -153,12 +153,18 @@ class Failures:
         if one.add(self.incidents[-1].keep(evidence)):
             self._diagnose(one)
 
-    def late(self, evidence: Evidence) -> None:
-        """More of a failure after which others were started already: its try has another cause perhaps, and was counted as it was."""
-        over = [one for one in self.recoveries[-1].tries if one.restarted is not None] if self.recoveries else []
-        if over and not any(item.kind == "exit" and item.slot == evidence.slot for item in over[-1].evidence):
-            over[-1].add(evidence)
-            self._diagnose(over[-1])
+    def late(self, evidence: Evidence, ended: float) -> None:
+        """The launcher tells of a process whose successor started at `ended`, after which others may have failed already.
+
+        The try that ended it is the newest one that had restarted by then; it has another cause perhaps, and was counted as it was.
+        """
+        over = ((one, recovery) for recovery in reversed(self.recoveries) for one in reversed(recovery.tries))
+        restarted = (pair for pair in over if pair[0].restarted is not None and pair[0].restarted <= ended)
+        one, recovery = next(restarted, (None, None))
+        if one is None or any(item.kind == "exit" and item.slot == evidence.slot for item in one.evidence):
+            return
+        one.add(evidence)
+        self._diagnose(one, recovery)
 
     def withdraw(self, slot: int) -> None:
         """The death of this slot's process was none: if it was all that told of the failure, there was no failure.
@@ -364,8 +370,8 @@ class Failures:
         for phase, seconds in one.phases.items():
             self.phases[layer, phase] += seconds
 
-    def _diagnose(self, one: Try) -> None:
-        """What is known so far."""
+    def _diagnose(self, one: Try, recovery: Recovery | None = None) -> None:
+        """What is known so far of a try of this recovery; None: of the newest."""
         settings = self._info.settings
         one.local = diagnose(
             Scene(
@@ -379,7 +385,7 @@ class Failures:
             )
         )
         one.diagnosis = one.local if one.verdict is None else agreed(one.verdict, one.local)
-        recovery = self.recoveries[-1]
+        recovery = self.recoveries[-1] if recovery is None else recovery
         recovery.diagnosis = first_known([each.diagnosis for each in recovery.tries])
 
     def _count(self, one: Try) -> None:

@@ -19,6 +19,7 @@ from headway.events import encode, parse
 from headway.journal import identity, rotated_path
 from headway.ring import RingFormatError, parse_ring_name
 from headway_exporter.lives import Lives
+from headway_exporter.lost_rings import LostRings
 from headway_exporter.merge import merged
 from headway_exporter.observations import Batch, EventSeen, Run, StepSeen
 from headway_exporter.sources import JournalSource, RingSource
@@ -70,6 +71,7 @@ class Follower:
         self._run = run
         self._folder = directory / run
         self._lives = Lives(self._folder, silence_seconds, self.wake.set)
+        self._lost_rings = LostRings()
         self._sources: dict[str, Source] = {}
         self._inodes: dict[str, int] = {}
         self._held: dict[str, list[Found]] = {}
@@ -105,6 +107,8 @@ class Follower:
         self._look_for_other_runs(mono)
         if deaths:
             observations = merged([*singles, *deaths], runs)
+        for seen in observations:
+            self._lost_rings.note(seen, self._left_at)
         return Batch(tuple(observations), frontier, wall - mono + frontier)
 
     @property
@@ -134,6 +138,7 @@ class Follower:
             "rings": dict(self._left_at) | rings,
             "held": [[seen.slot, encode(seen.event).decode()] for seen in held],
             "lives": self._lives.saved(),
+            "lost_rings": self._lost_rings.saved(),
             "refused": [[name, inode, reason] for (name, inode), reason in sorted(self._refused.items())],
             "other_runs": sorted(self._other_runs),
             "dropped": dict(self.dropped),
@@ -150,6 +155,8 @@ class Follower:
         self._left_at.update(saved["rings"])
         self._held[_SAVED] = [EventSeen(slot, parse(line.encode())) for slot, line in saved["held"]]
         self._lives.resume(saved["lives"])
+        if "lost_rings" in saved:  # an older version's position has none
+            self._lost_rings.resume(saved["lost_rings"])
         self._refused = {(name, inode): reason for name, inode, reason in saved["refused"][:MOST_NAMES]}
         self._other_runs = set(saved["other_runs"][:MOST_NAMES])
         self._dropped.update(saved["dropped"])
@@ -176,6 +183,9 @@ class Follower:
                 self._missing.add(name)  # read once more: it may have been removed with something new in it
             elif not self._held.get(name):
                 self._drop_source(name)
+        lost = self._lost_rings.look({*present, *self._sources})
+        if lost:
+            self._dropped["ring_gone"] += lost
 
     def _adopt(self, entry: os.DirEntry[str]) -> None:
         ring, journal = parse_ring_name(entry.name), _SLOT_JOURNAL.fullmatch(entry.name)

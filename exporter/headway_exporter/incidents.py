@@ -156,6 +156,8 @@ class Incident:
     """How much was known of it when its record was last compared with that."""
     revision: int = 0
     """Of the record to be written next."""
+    decided_revision: int | None = None
+    """The first one of its record that no verdict of other pods can change any more, once it is written."""
     at_rest: bool = False
     """Nothing more will become known of it."""
 

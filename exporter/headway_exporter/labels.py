@@ -97,6 +97,7 @@ DROP_REASONS: Final = (
     "overwritten",
     "torn_step",
     "bad_ring",
+    "ring_gone",
     "unreadable",
     "other_run",
     "limit",
@@ -109,6 +110,8 @@ DROP_REASONS: Final = (
 """Why something of the journals is not in the numbers.
 
 `gap`: events that the journal itself lost; `overwritten`, `torn_step`: step records; `bad_ring`, `unreadable`: whole files;
+`ring_gone`: whole files of steps that were gone before they, or the last of them, were read: lives came and went too fast, or while no
+sidecar looked, or the pod went (nobody knows how many steps; those that a checkpoint or a later record vouches for count, without times);
 `other_run`: journals of another run in the same folder; `limit`: beyond what the sidecar is willing to track; `future`: a time
 that has not come yet; `writer`: what the trainer could not record
 (its events leave a `gap` as well, once it can write again: do not add the two); `state_…`: a file of the state folder that was damaged,

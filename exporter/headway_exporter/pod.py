@@ -287,8 +287,9 @@ class Pod:
         named = event.fields.get("local_rank")
         slot = None if named is None else self._slot(named)
         late = None if slot is None else signs.late_exit(slot, event)
-        if late is not None:
-            self.failures.late(late)
+        ended = None if slot is None or late is None else slot.replaced(event.fields.get("pid"))
+        if late is not None and ended is not None:
+            self.failures.late(late, ended)
         else:
             self._fail(signs.from_launcher(slot, event))
 

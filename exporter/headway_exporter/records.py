@@ -91,6 +91,7 @@ def written(pod: Pod, record: Mapping[str, Any]) -> None:
     for incident in pod.failures.incidents:
         if incident.id == record["id"]:
             incident.written = _checksum(record)
+            incident.decided_revision = record["decided_revision"]
             incident.revision = record["revision"] + 1
 
 
@@ -159,7 +160,9 @@ def _record(pod: Pod, incident: Incident, wall: float, detail: _Detail) -> dict[
         "attempts": incident.attempts_now.count,
         **_answer(diagnosis),
         "origin": _origin(pod, incident, diagnosis),
-        "decided_by": telling.decided_by or "alone",  # the verdict of all pods may come yet, in a later revision
+        "decided_by": telling.decided_by
+        or "alone",  # as long as there is no decided_revision: the verdict may come yet
+        "decided_revision": _decided_revision(incident),
         "claimed_by": None if telling.verdict is None else telling.verdict.claimed_by or None,
         "ambiguous": telling.verdict is not None and telling.verdict.ambiguous,
         "mark_step": _whole(incident.mark),
@@ -175,6 +178,13 @@ def _record(pod: Pod, incident: Incident, wall: float, detail: _Detail) -> dict[
         "lost_rank_seconds": {state: _seconds(lost.get(state, 0)) for state in losses.STATES},
         "trace_id": trace_id(pod.run, incident.id),
     }
+
+
+def _decided_revision(incident: Incident) -> int | None:
+    """The first revision of which every pod knows who is to tell of it; None: this one does not wait for that."""
+    if incident.decided_revision is None and incident.decided:
+        return incident.revision
+    return incident.decided_revision
 
 
 def _recovery(pod: Pod, incident: Incident, recovery: Recovery, detail: _Detail) -> dict[str, Any]:

@@ -61,12 +61,15 @@ class Slot:
     writer_up: bool | None = None
     writer_bytes: int | None = None
     former_pids: deque[int] = field(default_factory=lambda: deque(maxlen=16))
+    replaced_at: deque[float] = field(default_factory=lambda: deque(maxlen=16))
+    """When the successor of each of these processes started."""
     former_lives: deque[int] = field(default_factory=lambda: deque(maxlen=16))
 
     def start(self, event: Event, generation: tuple[int, int, int]) -> None:
         """A new life."""
         if self.pid is not None:
             self.former_pids.append(self.pid)
+            self.replaced_at.append(event.mono)
         if self.life is not None:
             self.former_lives.append(self.life)
         fields = event.fields
@@ -128,6 +131,11 @@ class Slot:
         """A step of the current life."""
         self.step, self.step_end = step, at
         self.told = step
+
+    def replaced(self, pid: int | None) -> float | None:
+        """When the successor of that process started; None: it had none, or that was long ago."""
+        known = zip(reversed(self.former_pids), reversed(self.replaced_at), strict=False)
+        return next((at for former, at in known if former == pid), None)
 
     def die(self, at: float) -> None:
         """The process is gone, and with it its queue and its writer."""

@@ -129,6 +129,10 @@ class Telemetry:
         self._failing: set[str] = set()
         self._told: dict[str, frozenset[int]] = {}
         """Ids of the spans that were accepted, by incident, the newest last."""
+        self._held: dict[str, Record] = {}
+        """The newest word on incidents of which the pods have yet to settle who tells."""
+        self._passed: deque[str] = deque(maxlen=MOST_REMEMBERED)
+        """Incidents that were another pod's to tell of when they were last heard of."""
         self._thread: threading.Thread | None = None
         if plan.signals:
             self._thread = threading.Thread(target=self._work, name="headway-telemetry", daemon=True)
@@ -164,20 +168,39 @@ class Telemetry:
 
     def export(self, record: Record) -> None:
         """Tells of the incident soon, if this pod is to tell of it at all. Never waits, never raises."""
-        if not self.wanted or not traces.told_here(record):
+        if not self.wanted:
             return
         with self._changed:
-            if self._stopping or len(self._waiting) >= self._most_waiting:
-                self._count(record, "dropped")
-            else:
-                self._waiting.append(record)
-                self._changed.notify_all()
+            name = str(record.get("id"))
+            self._held.pop(name, None)
+            if not traces.awaits_verdict(record):
+                self._queue(record)
+                return
+            self._held[name] = record
+            if self._stopping or len(self._held) > MOST_REMEMBERED:
+                self._queue(self._held.pop(next(iter(self._held))))
+
+    def _queue(self, record: Record) -> None:
+        """Puts it in the queue if this pod is to tell of it; the caller holds the lock."""
+        if not traces.told_here(record):
+            self._passed.append(str(record.get("id")))
+        elif self._stopping or len(self._waiting) >= self._most_waiting:
+            self._count(record, "dropped")
+        else:
+            self._waiting.append(record)
+            self._changed.notify_all()
 
     def stop(self, seconds: float = STOP_SECONDS) -> None:
-        """Sends what waits, but no longer than so many seconds; what is left is dropped, and counted."""
+        """Sends what waits, but no longer than so many seconds; what is left is dropped, and counted.
+
+        Of incidents whose verdict has not come by now this pod tells as it sees them: perhaps nobody else would.
+        """
         if self._thread is None:
             return
         with self._changed:
+            for record in self._held.values():
+                self._queue(record)
+            self._held.clear()
             self._stopping = True
             self._changed.notify_all()
         self._thread.join(seconds)
@@ -195,7 +218,7 @@ class Telemetry:
 
     def _signals(self, record: Record) -> list[str]:
         """What it must be counted for: a later revision is always a log record, and spans only where there are new ones."""
-        return [signal for signal in self._plan.signals if signal == "logs" or not record.get("revision")]
+        return [signal for signal in self._plan.signals if signal == "logs" or traces.first_word(record)]
 
     # In the thread.
 
@@ -276,9 +299,14 @@ class Telemetry:
         return accepted, reason
 
     def _untold(self, trace: traces.Trace, record: Record) -> traces.Trace | None:
-        """The spans that were not sent before; of an incident that is not remembered only the first revision is told."""
+        """The spans that were not sent before; of an incident that is not remembered only the first word is told.
+
+        Unless it was another pod's before: late evidence may show that it began here.
+        """
         told = self._told.get(str(record["id"]))
-        if told is None and record.get("revision"):
+        with self._changed:
+            passed = str(record["id"]) in self._passed
+        if told is None and not passed and not traces.first_word(record):
             return None
         spans = tuple(span for span in trace.spans if span.span_id not in (told or ()))
         return traces.Trace(trace.trace_id, spans) if spans else None

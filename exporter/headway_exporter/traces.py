@@ -13,6 +13,10 @@ root span, and those spans that were not there before (the mark is regained afte
 record, and so the same on every pod; the ids of its spans follow from it, from the pod and from their place in the record, so that whoever
 sends one again sends the same.
 
+Where several pods settle together where an incident began, none tells of it before they have, or have waited for it in vain. A pod that
+ends before that tells by its own guess. What it sent stays: the pod that the verdict names, if that is another, adds a root of its own in
+the same trace, and the newest log record says which of them is right.
+
 Wall time dates each failure; from there on a try's phases follow each other as long as they lasted. Times are nanoseconds since 1970.
 """
 
@@ -82,6 +86,16 @@ class Log:
     severity: Severity
     body: str
     attributes: Attributes
+
+
+def awaits_verdict(record: Record) -> bool:
+    """Whether the pods have yet to settle where the incident began, and so who tells of it; records of older versions do not say."""
+    return record.get("decided_revision", 0) is None
+
+
+def first_word(record: Record) -> bool:
+    """Whether nobody was to tell of the incident before this revision: so all of it is to be told."""
+    return awaits_verdict(record) or (record.get("revision") or 0) == record.get("decided_revision", 0)
 
 
 def told_here(record: Record) -> bool:

@@ -22,13 +22,16 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[str, l
     (directory / RUN).mkdir()
     say = launcher(directory)
     say("launcher_started", pid=1)
-    acts = ("enter=a", "load=0", "steps=1-6", "save=5", "commit=5", "save=6", "ready", "wait")
+    timeouts = ("set=heartbeat_initial_seconds:60", "set=heartbeat_rank_seconds:8")
+    acts = (*timeouts, "enter=a", "load=0", "steps=1-6", "save=5", "commit=5", "save=6", "ready", "wait")
     finish(*(trainer(directory, slot, *acts) for slot in (0, 1)), kill=True)
     say("worker_exited", local_rank=1, exit_code=-9)
     say("worker_group_failed", restarts_left=3, restarts_limit=3)
     finish(
         *(
-            trainer(directory, slot, "enter=b", "load=5", "steps=6-9", "save=8", "gap=3", "finish=9", cycle=1)
+            trainer(
+                directory, slot, *timeouts, "enter=b", "load=5", "steps=6-9", "save=8", "gap=3", "finish=9", cycle=1
+            )
             for slot in (0, 1)
         )
     )
@@ -55,7 +58,8 @@ def test_every_metric_of_the_catalogue_is_exported(exported: dict[str, tuple[str
         "headway_incident_attempt_started_timestamp_seconds",
         "headway_entity_incidents",
     }
-    assert missing <= dead | closed | {"headway_heartbeat_timeout_seconds"}
+    assert missing <= dead | closed
+    assert {labels["kind"] for labels in exported["headway_heartbeat_timeout_seconds"][1]} == {"initial", "rank"}
 
 
 def test_nothing_is_exported_beside_the_catalogue(exported: dict[str, tuple[str, list[Labels]]]) -> None:

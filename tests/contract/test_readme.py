@@ -33,6 +33,17 @@ def test_the_readme_shows_real_output() -> None:
         assert "WRONG" not in section
 
 
+def test_no_section_is_empty() -> None:
+    """What stands between two marks of the README is written by a command or copied from one: nothing there means that nobody ran it."""
+    begun, ended = (re.findall(rf"^<!-- (.+): {edge} -->$", TEXT, re.MULTILINE) for edge in ("begin", "end"))
+    assert begun == ended
+    assert {*readme.SECTIONS, "demo output", "bench"} <= set(begun)
+    sections = {
+        name: TEXT.partition(f"<!-- {name}: begin -->")[2].partition(f"<!-- {name}: end -->")[0] for name in begun
+    }
+    assert [name for name, content in sections.items() if not re.search(r"\w", content)] == []
+
+
 def test_every_environment_variable_is_documented() -> None:
     """Each HEADWAY_ variable that the identity or a command reads is in the README."""
     sources = [

@@ -34,6 +34,7 @@ def record(**changes: Any) -> dict[str, Any]:
         "alternatives": ["host_oom"],
         "origin": {"rank": 1, "pod_index": "0", "node": "n1", "gpu_uuid": None},
         "decided_by": "alone",
+        "decided_revision": 0,
         "ambiguous": False,
         "mark_step": 119,
         "durable_step": 100,

@@ -169,11 +169,14 @@ def test_steps_whose_rings_went_while_no_sidecar_lived_are_counted(journals: Pat
     finish(trainer(journals, 0, *acts, cycle=1, ranks=1), kill=True)
     finish(trainer(journals, 0, "enter=c", "load=60", "steps=61-70", "finish=70", cycle=2, ranks=1))
     with sidecar(journals, "--state-dir", str(state)) as exporter:
-        exporter.until(lambda status: status["finished"], "the end")
+        exporter.until(
+            lambda status: status["finished"] and status["dropped"].get("ring_gone"), "the end, and what is gone"
+        )
         samples = exporter.samples()
     assert samples["headway_steps_total", (("kind", "productive"),)] == 70
     assert samples["headway_steps_total", (("kind", "replay"),)] == 0
     assert samples["headway_rank_seconds_total", (("state", "other"),)] >= 1.0
+    assert samples["headway_events_dropped_total", (("reason", "ring_gone"),)] == 1
     assert_adds_up(samples)
 
 

@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import subprocess
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -14,16 +15,18 @@ from report_story import Story, four_faults, loop, quiet, ten_thousand, three_po
 from headway_exporter.report.load import load
 from headway_exporter.report.page import html
 from headway_exporter.report.report import report
+from headway_exporter.report.words import FATE_WORDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
 pytestmark = pytest.mark.slow
 
 CHROMIUM: Final = next(
     (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None
 )
+DEMO: Final = Path(__file__).parents[2] / "demo-output" / "postmortem.html"
+"""What `make demo` leaves."""
 DARK: Final = "--blink-settings=preferredColorScheme=0"
 LONG: Final = "a-node-with-a-name-that-goes-on-and-on-" * 6
 
@@ -78,18 +81,43 @@ def test_large_page_fits(tmp_path: Path) -> None:
     assert (measured["wide"], measured["empty"]) == ([], 0)
 
 
+@pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
+@pytest.mark.parametrize("width", [1280, 380])
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_the_demos_report_fits(dark: bool, width: int, tmp_path: Path) -> None:
+    """The report that everybody sees first, of a real run: its verdict is there, and nothing is complained about or too wide."""
+    if not DEMO.is_file():
+        pytest.skip("make demo has not been run")
+    measured, shown = measure_page(DEMO.read_text(encoding="utf-8"), tmp_path, width, dark=dark)
+    headline = re.search(r'<p class="headline"><bdi>(.*?)</bdi>', shown, re.DOTALL)
+    assert headline is not None
+    assert re.search(r"\w{3}", re.sub(r"<[^>]*>", "", headline[1]))
+    fate = re.search(r'<span class="level">(.*?)</span>', shown, re.DOTALL)
+    assert fate is not None
+    assert FATE_WORDS["finished"] in fate[1]
+    assert (measured["width"], measured["wide"], measured["empty"]) == (width, [], 0)
+    assert measured["scroll"] <= width
+
+
 def measure(story: Story, folder: Path, width: int, *, dark: bool) -> dict[str, Any]:
     """What the browser makes of a copy of the page that measures itself; the page itself allows no script."""
     source = html(report(load(story.write(folder / "state"), story.wall + 1.0)))
+    measured, shown = measure_page(source, folder, width, dark=dark)
+    assert story.run[:20] in shown
+    return measured
+
+
+def measure_page(source: str, folder: Path, width: int, *, dark: bool) -> tuple[dict[str, Any], str]:
+    """The same of any such page, and what the browser has understood of the page itself."""
     copy = re.sub(r"<meta http-equiv[^>]*>", "", source).replace("</body>", f"{MEASURE}</body>")
     pages = {"page.html": source, "copy.html": copy, "frame.html": FRAME % width}
     for name, content in pages.items():
         (folder / name).write_text(content, encoding="utf-8")
-    assert story.run[:20] in browse(folder / "page.html", folder, dark=dark)
+    shown = browse(folder / "page.html", folder, dark=dark)
     found = re.search(r'<pre id="measured">(.*?)</pre>', browse(folder / "frame.html", folder, dark=dark))
     assert found is not None
     measured: dict[str, Any] = json.loads(found[1].replace("&amp;", "&").replace("&lt;", "<").replace("&gt;", ">"))
-    return measured
+    return measured, shown
 
 
 def browse(page: Path, folder: Path, *, dark: bool) -> str:

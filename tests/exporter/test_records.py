@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from headway_exporter.pod import Pod
 
 ALL = ("v kind run pod_index id revision written_wall outcome state recurring opened_wall closed_wall layer escalated attempts cause "
-       "confidence alternatives origin decided_by claimed_by ambiguous mark_step durable_step loads world_size pods_expected node versions "
-       "settings evidence recoveries lost_rank_seconds trace_id")  # fmt: skip
+       "confidence alternatives origin decided_by decided_revision claimed_by ambiguous mark_step durable_step loads world_size "
+       "pods_expected node versions settings evidence recoveries lost_rank_seconds trace_id")  # fmt: skip
 EVIDENCE = "kind wall slot rank text exit_code signature traceback"
 RECOVERY = ("opened_wall layer cause confidence origin_rank attempts tip_step mark_step loaded_step rejected_steps steps_lost "
             "first_step_wall high_water_wall replay_check tries")  # fmt: skip
@@ -187,6 +187,34 @@ def test_the_launchers_late_line_is_told() -> None:
     assert run.records[-1]["evidence"][-1]["exit_code"] == -11
     assert run.pod.failures.causes == causes  # counted once, when it was decided
     assert len(run.pod.failures.incidents) == 1
+
+
+@pytest.mark.parametrize(
+    ("then", "lives_since"),
+    [
+        ("fail 0", 1),  # another incident has opened
+        ("kill 0, launcher 20, steps 21-30", 2),  # and its launcher has restarted all again
+        ("fail 0, in_process 20, fail 0, in_process 20, kill 1, launcher 20", 2),
+    ],
+)
+def test_the_launchers_line_finds_its_failure_when_others_came_since(then: str, lives_since: int) -> None:
+    """A slow pipe, quick failures: the line belongs to the failure that ended its process, and counts once."""
+    run = Run().tell(f"commit 10, steps 11-15, kill 1, launcher 10, steps 11-20, commit 20, steps 21-22, {then}")
+    first, *_, last = run.pod.failures.incidents
+    told = len(last.current.evidence)
+    old = 1000 + run.lives[1] - lives_since
+    for _ in range(2):
+        run.event(None, "worker_exited", run.now, local_rank=1, pid=old, exit_code=-11)
+    run.write_due()
+    assert [item.exit_code for item in first.recoveries[0].evidence if item.kind == "exit"] == [-11]
+    assert len(last.current.evidence) == told
+    revised = newest(run)[first.id]
+    assert (revised["revision"], revised["confidence"], revised["recoveries"][0]["confidence"]) == (
+        1,
+        "confirmed",
+        "confirmed",
+    )
+    assert all(item.kind != "exit" for recovery in last.recoveries for item in recovery.evidence)
 
 
 def test_a_record_stays_due_until_it_is_written() -> None:

@@ -258,16 +258,23 @@ def test_a_late_verdict_revises_the_record() -> None:
     for one in pods:
         one.recover()
         [first] = records.due(one.pod)
-        assert first["decided_by"] == "alone"
+        assert (first["decided_by"], first["decided_revision"]) == ("alone", None)
         records.written(one.pod, first)
     settle(pods)
     for one in pods:
+        again(one)
         [revised] = records.due(one.pod)
+        assert revised["decided_revision"] == 1
         found.append(revised)
         assert (revised["decided_by"], revised["revision"], revised["ambiguous"]) == ("verdict", 1, False)
         assert revised["origin"] == {"rank": 3, "pod_index": "1", "node": "n1", "gpu_uuid": None}
         records.written(one.pod, revised)
         assert records.due(one.pod) == []
+        again(one)
+        old = one.pid(1) - 1
+        one.event(None, "worker_exited", one.now, local_rank=1, pid=old, exit_code=-9)
+        [later] = records.due(one.pod)
+        assert (later["revision"], later["decided_revision"]) == (2, 1)
     assert {one["id"] for one in found} == {incident_id("story", "first", "any", 0.0)}
 
 

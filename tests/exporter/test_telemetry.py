@@ -13,12 +13,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from incident_record import T, one_try, record, recovery, sign
 from otlp_receiver import Receiver, plain, receiver
+from test_shared_verdicts import settle, three
 
-from headway_exporter.telemetry import Plan, Telemetry, resource
+from headway_exporter import records
+from headway_exporter.telemetry import MOST_REMEMBERED, Plan, Telemetry, resource
 from headway_exporter.traces import trace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from test_shared_verdicts import Telling
 
 ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
 
@@ -288,6 +292,85 @@ def test_another_pods_incident_is_not_sent(monkeypatch: pytest.MonkeyPatch, coll
     sent.export(record(pods_expected=2, origin={"rank": 9, "pod_index": "1", "node": None, "gpu_uuid": None}))
     quiet(sent)
     assert (collector.requests, sent.counts) == ([], {})
+
+
+AWAITED = {"pods_expected": 3, "decided_revision": None}
+ELSEWHERE = {"rank": 9, "pod_index": "1", "node": None, "gpu_uuid": None}
+NOBODY = {"rank": None, "pod_index": None, "node": None, "gpu_uuid": None}
+
+
+@pytest.mark.parametrize("kill", [0, 1, 2])
+def test_pods_that_settle_late_tell_once(monkeypatch: pytest.MonkeyPatch, collector: Receiver, kill: int) -> None:
+    """All close the incident before the verdict, and some would guess that it is theirs: the pod of the verdict tells, all of it, once."""
+    pods = three(kill=kill)
+    senders = [telemetry(monkeypatch, **{ENDPOINT: collector.url}) for _ in pods]
+    for one, sent in zip(pods, senders, strict=True):
+        one.recover()
+        tell(one, sent)
+    settle(pods)
+    for one, sent in zip(pods, senders, strict=True):
+        tell(one, sent)
+    for sent in senders:
+        sent.stop(30)
+    assert [sent.counts for sent in senders] == [
+        {("traces", "ok"): 1, ("logs", "ok"): 1} if number == kill else {} for number in range(3)
+    ]
+    wanted = trace(records.record(pods[kill].pod, pods[kill].pod.failures.incidents[-1], T))
+    assert [span.span_id for span in collector.spans] == [one.span_id.to_bytes(8, "big") for one in wanted.spans]
+
+
+def tell(one: Telling, sent: Telemetry) -> None:
+    """What a sidecar does with the records that are due."""
+    for made in records.due(one.pod):
+        records.written(one.pod, made)
+        sent.export(made)
+
+
+def test_a_verdict_after_the_sidecar_was_started_anew(monkeypatch: pytest.MonkeyPatch, collector: Receiver) -> None:
+    """The one before it held the incident back when it was killed: the whole trace is still to be sent."""
+    sent = telemetry(monkeypatch, **{ENDPOINT: collector.url})
+    sent.export(record(revision=2, decided_revision=2, pods_expected=3, claimed_by="0"))
+    sent.export(record(revision=3, decided_revision=2, pods_expected=3, claimed_by="0"))
+    quiet(sent)
+    assert len(collector.spans) == len(trace(record()).spans)
+    assert sent.counts == {("traces", "ok"): 1, ("logs", "ok"): 2}
+
+
+@pytest.mark.parametrize(("origin", "told"), [(record()["origin"], True), (NOBODY, True), (ELSEWHERE, False)])
+def test_a_pod_that_ends_before_the_verdict_tells_by_its_guess(
+    monkeypatch: pytest.MonkeyPatch, collector: Receiver, origin: dict[str, Any], told: bool
+) -> None:
+    """The last incident of a job closes as the job ends, and nobody may be left to settle it: better twice than never."""
+    sent = telemetry(monkeypatch, **{ENDPOINT: collector.url})
+    sent.export(record(**AWAITED, origin=ELSEWHERE))
+    sent.export(record(**AWAITED, origin=origin, revision=1))
+    assert sent.counts == {}
+    quiet(sent)
+    assert sent.counts == ({("traces", "ok"): 1, ("logs", "ok"): 1} if told else {})
+    assert len(collector.spans) == (len(trace(record()).spans) if told else 0)
+
+
+def test_what_awaits_a_verdict_is_bounded(monkeypatch: pytest.MonkeyPatch, collector: Receiver) -> None:
+    """A folder that hangs for a day: the oldest are told as they stand."""
+    sent = telemetry(monkeypatch, **{ENDPOINT: collector.url}, OTEL_TRACES_EXPORTER="none")
+    for number in range(MOST_REMEMBERED + 3):
+        sent.export(record(**AWAITED, id=str(number), trace_id=f"{number + 1:032x}"))
+    collector.until(lambda: len(collector.logs) == 3, "the oldest")
+    assert [int.from_bytes(line.trace_id, "big") for line in collector.logs] == [1, 2, 3]
+    quiet(sent)
+
+
+def test_an_incident_that_turns_out_to_be_this_pods_is_told_whole(
+    monkeypatch: pytest.MonkeyPatch, collector: Receiver
+) -> None:
+    """Pods that decide alone learn from the launcher's late line where it began; what was not sent before is sent then."""
+    sent = telemetry(monkeypatch, **{ENDPOINT: collector.url})
+    sent.export(record(pods_expected=3, origin=ELSEWHERE))
+    sent.export(record(pods_expected=3, revision=1))
+    sent.export(record(pods_expected=3, revision=2))
+    quiet(sent)
+    assert len(collector.spans) == len(trace(record()).spans)
+    assert sent.counts == {("traces", "ok"): 1, ("logs", "ok"): 2}
 
 
 def test_a_record_that_cannot_be_told_costs_only_itself(

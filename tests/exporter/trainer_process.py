@@ -2,8 +2,8 @@
 
 Each argument is one act, in order: `enter=ID`, `load=STEP`, `steps=FIRST-LAST` (with `:SECONDS` each so long), `fault`, `echo`,
 `commit=STEP`, `finish`, `exit=CODE`, `save=STEP` (a save is written), `queue=DEPTH` (saves that wait), `phase=NAME:SECONDS`,
-`unlock` (loses its life lock as by accident), `pause=SECONDS`, `wait` (until it is killed), `ready` (writes a line, for whoever started
-it), `meet` (does that and waits for a line).
+`set=NAME:NUMBER` (a setting in force from the start), `unlock` (loses its life lock as by accident), `pause=SECONDS`, `wait` (until it
+is killed), `ready` (writes a line, for whoever started it), `meet` (does that and waits for a line).
 """
 
 from __future__ import annotations
@@ -17,7 +17,11 @@ from headway.recorder import Recorder
 
 
 def main(acts: list[str]) -> None:
-    recorder = Recorder.from_env(settings={"total_steps": 100, "checkpoint_interval_steps": 10}, backend="gloo")
+    told = (act.removeprefix("set=").partition(":") for act in acts if act.startswith("set="))
+    settings = {name: float(value) for name, _, value in told}
+    recorder = Recorder.from_env(
+        settings={"total_steps": 100, "checkpoint_interval_steps": 10} | settings, backend="gloo"
+    )
     for act in acts:
         name, _, value = act.partition("=")
         if name == "enter":

@@ -30,6 +30,8 @@ import sidecar_process  # noqa: E402 - found by the line above
 import soak_books as books  # noqa: E402
 from journal_folder import RUN  # noqa: E402
 
+from headway_exporter.state_files import RECORDS, pod_folder, read_records  # noqa: E402
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
@@ -188,6 +190,8 @@ class Soak:
             raise books.BrokenError(f"the launcher ended with {self._container.returncode}")
         self._until(lambda: self._sidecar.status()["finished"], "the end of the run")
         self.check(complete=True)
+        if self._durable:
+            books.check_records(read_records(pod_folder(self._state, RUN, "0") / RECORDS), self._before)
 
     def _until(self, condition: Callable[[], object], what: str, *, check: bool = True) -> None:
         deadline = time.monotonic() + PATIENCE_SECONDS

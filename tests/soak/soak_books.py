@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
@@ -113,6 +115,46 @@ def check_counters(before: Samples, samples: Samples) -> None:
     for key, value in before.items():
         if key[0].endswith(("_total", "_bucket", "_count", "_sum")) and samples.get(key, 0.0) < value:
             raise BrokenError(f"{key[0]}{dict(key[1])} went from {value} to {samples.get(key)}")
+
+
+def check_records(records: Iterable[Mapping[str, Any] | Exception], samples: Samples) -> None:
+    """The incidents on disk are those of the metrics, and each has one story, whenever the sidecar that wrote it was killed.
+
+    A record is on disk before the ledger that says so: one that was killed in between is followed by one that writes the same revision
+    once more.
+    """
+    groups: dict[str, list[Mapping[str, Any]]] = {}
+    for record in records:
+        if isinstance(record, Exception):
+            raise BrokenError(f"a record cannot be read: {record}")
+        groups.setdefault(record["id"], []).append(record)
+    for name, revised in groups.items():
+        _check_incident(name, revised)
+    counted: Counter[str] = Counter()
+    for (metric, labels), value in samples.items():
+        if metric == "headway_incidents_total":
+            counted[dict(labels)["outcome"]] += int(value)
+    kept = Counter(max(revised, key=_revision)["outcome"] for revised in groups.values())
+    if kept != counted:
+        raise BrokenError(f"{dict(kept)} incidents are kept, {dict(+counted)} are counted")
+
+
+def _check_incident(name: str, revised: list[Mapping[str, Any]]) -> None:
+    numbers = [_revision(record) for record in revised]
+    if sorted(set(numbers)) != list(range(max(numbers) + 1)) or numbers != sorted(numbers):
+        raise BrokenError(f"incident {name} has the revisions {numbers}")
+    outcomes: dict[int, set[str]] = {}
+    for record in revised:
+        outcomes.setdefault(_revision(record), set()).add(record["outcome"])
+    if any(len(found) > 1 for found in outcomes.values()):
+        raise BrokenError(f"incident {name} closed with different outcomes in one revision: {outcomes}")
+    opened = {round(record["opened_wall"], 3) for record in revised}
+    if len(opened) > 1:
+        raise BrokenError(f"the id {name} is that of several incidents, opened at {sorted(opened)}")
+
+
+def _revision(record: Mapping[str, Any]) -> int:
+    return int(record["revision"])
 
 
 def check_restarts(samples: Samples, *, least: int, most: int) -> None:

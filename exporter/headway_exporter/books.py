@@ -108,6 +108,10 @@ class SlotLedger:
         self._edge = 0  # latest time that was dealt with: no later sight may reach back before it
         self._entered = 0
         self._next_sequence: int | None = None  # of the present life's ring; None: what came before is not known
+        self._vouched = (
+            0,
+            0,
+        )  # steps above the first up to the second were counted although their records were not there
         self._span_begin: int | None = None
         self._closed_spans = 0
         self._ended = False
@@ -178,6 +182,8 @@ class SlotLedger:
         """A step completed; whether it was productive, that is, above the mark."""
         end = max(record.end_ns, 0)
         begin = min(max(record.start_ns, 0), end)
+        if self._stack and begin < self._stack[0].begin and self._vouched[0] < record.step <= self._vouched[1]:
+            return False  # an older life's, and counted before its record was found
         productive = record.step > self.mark
         if self._span_begin is None and (end > self._edge or not self._ended):
             self._begin_span(max(begin, self._edge), "other")
@@ -241,6 +247,7 @@ class SlotLedger:
     def loaded_own(self, step: int) -> None:
         """As `loaded`, of a checkpoint that this slot itself saved: whatever records were lost, it had made all steps up to there."""
         if self.tip is not None:
+            self._vouched = (self.tip, step) if step > self.tip else self._vouched
             self._count_unseen(step)
         self.loaded(step)
 

@@ -49,8 +49,9 @@ def _add(pod: Pod, run: Run) -> None:
     """As `Pod` does for each step; the runs come in the order of their last steps, so that the newest word stands."""
     slot, end, last = pod.slots[run.slot], run.mono, run.columns.steps[-1]
     pod.ledger.slot(run.slot).steps(run.columns)
-    pod.steps.fold_run(run.slot, run.columns, leads=run.slot == min(pod.slots))
-    if run.slot == min(pod.slots):
+    leads = run.slot == min(pod.slots)
+    pod.steps.fold_run(run.slot, run.columns, leads=leads, saving_until=pod.checkpoints.saving_until)
+    if leads:
         pod.replay_checks.progress(run.columns.steps, run.columns.losses, pod.losses_depend_on(slot))
     pod.source_wall["trainer"] = pod.wall_of(end)
     slot.signs(end)

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from headway.events import Event
 
 MOST_SAVES: Final = 128
+FOR_EVER: Final = 1 << 62
+_NANOSECONDS: Final = 1_000_000_000
 
 
 @dataclass(slots=True)
@@ -44,6 +46,8 @@ class Checkpoints:
         self.interval_seconds: float | None = None
         self.last_write_seconds: float | None = None
         self.last_bytes: int | None = None
+        self.saving_until = 0
+        """Up to when a save was in flight, CLOCK_MONOTONIC nanoseconds; `FOR_EVER`: one is now."""
         self.blocking = Distribution(IO_BUCKETS)
         self.writing = Distribution(IO_BUCKETS)
         self.loading = Distribution(IO_BUCKETS)
@@ -54,6 +58,11 @@ class Checkpoints:
 
     def fold(self, slot: int, event: Event, *, last_step: int | None, last_step_wall: float | None) -> bool:
         """One event; True when a checkpoint became durable by it."""
+        durable = self._fold(slot, event, last_step, last_step_wall)
+        self._note_saving(round(event.mono * _NANOSECONDS))
+        return durable
+
+    def _fold(self, slot: int, event: Event, last_step: int | None, last_step_wall: float | None) -> bool:
         step = event.fields.get("step")
         stage = event.fields.get("stage")
         if step is None or stage is None:
@@ -80,6 +89,7 @@ class Checkpoints:
         for save in self._saves.values():
             if save.outcome is None:
                 self._end(save, "aborted")
+        self._note_saving(0)  # when they ended nobody knows, but the steps up to now are in no comparison
         self.first_step()
 
     @property
@@ -92,6 +102,14 @@ class Checkpoints:
         if self._loads:
             self.loading.observe(max(self._loads.values()))
             self._loads = {}
+
+    def _note_saving(self, at: int) -> None:
+        """Whether a save is in flight. Writers work in order: once a newer save has ended, the word of an older one's end was lost."""
+        newest = next(reversed(self._saves.values()), None)
+        if newest is not None and newest.outcome is None:
+            self.saving_until = FOR_EVER
+        elif self.saving_until == FOR_EVER:
+            self.saving_until = at
 
     def _save(self, step: int, event: Event) -> Save:
         """The save of this step, made up when its request was not seen."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import dataclasses
 import gc
 import logging
 import math
@@ -11,7 +12,7 @@ import os
 import signal
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from headway.command_line import Parser
 from headway.environment import Identity, run_name_problem
@@ -20,7 +21,7 @@ from headway_exporter.server import Server, health, json_document, metrics, pars
 from headway_exporter.sidecar import Sidecar
 from headway_exporter.state_files import MOST_NAME, pod_name
 from headway_exporter.telemetry import Telemetry
-from headway_exporter.thresholds import DEFAULT
+from headway_exporter.thresholds import DEFAULT, NAMES, pair, pairs, unit
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -36,7 +37,9 @@ _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 def main(argv: Sequence[str] | None = None, thresholds: Thresholds = DEFAULT) -> int:
     """Serves until SIGTERM or SIGINT; returns the exit code: 0, 1 when it cannot listen, 2 for a bad option."""
-    options = _parser(os.environ).parse_args(argv)
+    parser = _parser(os.environ)
+    options = parser.parse_args(argv)
+    thresholds = _in_force(parser, options, os.environ, thresholds)
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
     # Blocked before the first thread exists, so that all threads leave them to `sigwait`, which needs no handler and cannot deadlock.
     signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
@@ -153,7 +156,42 @@ def _parser(environ: Mapping[str, str]) -> Parser:
         help="after SIGTERM the sidecar serves on until the last numbers were scraped, at most so many seconds; 0 ends at once "
         "(HEADWAY_LINGER_SECONDS, default %(default)s)",
     )
+    parser.add_argument(
+        "--threshold",
+        type=_threshold,
+        action="append",
+        metavar="NAME=VALUE",
+        default=[],
+        help="a limit of verdicts and diagnoses; can be given several times. HEADWAY_THRESHOLDS holds several with commas between, of "
+        f"which an option replaces the one of its name. Names, units and defaults: {_thresholds_in_words()}",
+    )
     return parser
+
+
+def _in_force(
+    parser: Parser, options: argparse.Namespace, environ: Mapping[str, str], otherwise: Thresholds
+) -> Thresholds:
+    """The thresholds of the options, before those of the environment."""
+    try:
+        told = pairs(environ.get("HEADWAY_THRESHOLDS", "")) | dict(options.threshold)
+    except ValueError as error:
+        parser.error(f"HEADWAY_THRESHOLDS: {error}")
+    changes: dict[str, Any] = {**told}
+    try:
+        return dataclasses.replace(otherwise, **changes)
+    except ValueError as error:
+        parser.error(f"the thresholds do not fit together: {error}")
+
+
+def _thresholds_in_words() -> str:
+    return ", ".join(f"{name} ({unit(name)}, {getattr(DEFAULT, name):g})" for name in NAMES)
+
+
+def _threshold(text: str) -> tuple[str, float]:
+    try:
+        return pair(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def _run_name(text: str) -> str:

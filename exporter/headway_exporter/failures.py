@@ -69,7 +69,7 @@ class Failures:
         self._run = run
         self._info = info
         self._pod_index = pod_index
-        self._limits = limits
+        self.limits = limits
         self._last_loaded: int | None = None
         self._stop: Evidence | None = None
         self.undecided = Undecided(run, pod_index, shared=shared)
@@ -110,11 +110,11 @@ class Failures:
         """Why the incident is said to be recurring; what was found for good stays until it closes."""
         if incident.state in CLOSED:
             return incident.recurred
-        return incident.recurred | verdicts.reasons(incident, self._limits)
+        return incident.recurred | verdicts.reasons(incident, self.limits)
 
     def repeat_offenders(self, now: float) -> dict[verdicts.Entity, int]:
         """Entities where several incidents began lately."""
-        return verdicts.repeat_offenders(self.incidents, now, self._info, self._limits)
+        return verdicts.repeat_offenders(self.incidents, now, self._info, self.limits)
 
     # The fold.
 
@@ -273,7 +273,7 @@ class Failures:
         recovery = self.recovering
         if self._stop is not None if recovery is None else recovery.current.stopped:
             self._end(Happening.STOPPED, now)
-        elif now - last_trace > self._limits.abandoned_seconds:
+        elif now - last_trace > self.limits.abandoned_seconds:
             self._end(Happening.GONE, now)
 
     # Tries.
@@ -292,14 +292,14 @@ class Failures:
         else:
             self._open_recovery(Recovery(evidence.at, evidence.wall, tip, mark, [one]), timeline.progressed)
         incident.recent.append(one)
-        if self._stop is not None and evidence.at - self._stop.at <= self._limits.stop_seconds:
+        if self._stop is not None and evidence.at - self._stop.at <= self.limits.stop_seconds:
             one.add(self._stop)
         self._stop = None
 
     def _open_incident(
         self, evidence: Evidence, mark: int, durable: int | None, booked: Mapping[str, int] | None
     ) -> Incident:
-        incident = Incident.at(evidence, mark, durable, self._limits)
+        incident = Incident.at(evidence, mark, durable, self.limits)
         incident.booked = dict(booked or {})
         known, before_it = self._info.circumstances, self.incidents[-1].circumstances if self.incidents else None
         incident.circumstances = before_it if before_it == known else known  # one object for many incidents
@@ -324,7 +324,7 @@ class Failures:
         recovery.close(end, step)
         recovery.closed_wall = self.incidents[-1].wall_of(end)
         recovery.diagnosis = first_known([one.diagnosis for one in recovery.tries])
-        self.incidents[-1].stepped(self._limits)
+        self.incidents[-1].stepped(self.limits)
         self.closed[recovery.layer or "in_process"] += 1
         self.last_rollback = recovery.steps_lost
         self.rollbacks.observe(recovery.steps_lost or 0)
@@ -381,7 +381,7 @@ class Failures:
                 self._info.world_size,
                 self.oom_rose,
                 settings.get("heartbeat_rank_seconds"),
-                self._limits,
+                self.limits,
             )
         )
         one.diagnosis = one.local if one.verdict is None else agreed(one.verdict, one.local)
@@ -416,7 +416,7 @@ class Failures:
         incident = self.incidents[-1]
         if incident.state not in CLOSED or incident.closed is not None:
             return
-        incident.recurred |= verdicts.reasons(incident, self._limits)
+        incident.recurred |= verdicts.reasons(incident, self.limits)
         incident.closed, incident.closed_wall = at, incident.wall_of(at)
         self.outcomes[incident.state.value, bool(incident.recurred)] += 1
         if incident.decided:

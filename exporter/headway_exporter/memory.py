@@ -9,6 +9,7 @@ from headway_exporter.books import SlotLedger, _Open
 from headway_exporter.causes import Diagnosis
 from headway_exporter.checkpoints import Checkpoints, Save
 from headway_exporter.codec import Encoder, Registry, decode
+from headway_exporter.contention import Contention
 from headway_exporter.curve import StepCurve
 from headway_exporter.distribution import Distribution
 from headway_exporter.failures import Failures
@@ -34,6 +35,7 @@ CLASSES: Final[tuple[type, ...]] = (
     Attempts,
     Checkpoints,
     Circumstances,
+    Contention,
     Diagnosis,
     Distribution,
     Evidence,

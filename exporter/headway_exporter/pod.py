@@ -184,7 +184,10 @@ class Pod:
         begin, end = record.start_ns / NANOSECONDS, record.end_ns / NANOSECONDS
         current = self._is_current(slot, seen.life, begin)
         self.ledger.slot(slot.number).step(record)
-        self.steps.fold(slot.number, record, leads=slot.number == min(self.slots))
+        # The first step after a failure warms up, and what became of the saves before it is not settled yet.
+        normal = current and self.failures.recovering is None
+        saving_until = self.checkpoints.saving_until if normal else None
+        self.steps.fold(slot.number, record, leads=slot.number == min(self.slots), saving_until=saving_until)
         self.source_wall["trainer"] = self.wall_of(end)
         above, self.mark = record.step > self.mark, max(self.mark, record.step)
         if not current:

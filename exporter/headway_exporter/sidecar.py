@@ -217,7 +217,9 @@ class Sidecar:
         began = clock.processor()
         self._on_disk(store)
         with self._lock:
-            wall = clock.wall()
+            wall = self._pod.wall_of(
+                self._pod.now
+            )  # of what is shown, which on a busy machine is older than the present moment
             view, due = self._view(wall), records.due(self._pod)
             told = summary(self._pod, self.collector.dropped, wall)
             fold = self._encoder.encode(self._pod)

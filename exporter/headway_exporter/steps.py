@@ -6,6 +6,7 @@ from collections import deque
 from statistics import median
 from typing import TYPE_CHECKING, Final
 
+from headway_exporter.contention import Contention
 from headway_exporter.distribution import Distribution
 from headway_exporter.schema import STEP_BUCKETS
 
@@ -23,6 +24,7 @@ class Steps:
 
     def __init__(self) -> None:
         self.durations = Distribution(STEP_BUCKETS)
+        self.contention = Contention()
         self.tokens = 0
         self.loss: float | None = None
         self.step: int | None = None
@@ -32,8 +34,11 @@ class Steps:
         self._baseline: deque[float] = deque(maxlen=BASELINE_STEPS)
         self._recent: dict[int, deque[float]] = {}
 
-    def fold(self, slot: int, record: StepRecord, *, leads: bool) -> None:
-        """One step; `leads`: the slot speaks for the pod, so that a step counts once."""
+    def fold(self, slot: int, record: StepRecord, *, leads: bool, saving_until: int | None) -> None:
+        """One step; `leads`: the slot speaks for the pod, so that a step counts once.
+
+        `saving_until`: nanoseconds, up to when a save was in flight; None: the step is no measure of what a save costs.
+        """
         seconds = record.duration_ns / _NANOSECONDS
         self._recent.setdefault(slot, deque(maxlen=RECENT_STEPS)).append(seconds)
         self.tokens += max(0, record.tokens or 0)
@@ -43,8 +48,10 @@ class Steps:
         if leads:
             self.durations.observe(seconds)
             self._baseline.append(seconds)
+            if saving_until is not None:
+                self.contention.fold(record, saving_until)
 
-    def fold_run(self, slot: int, run: StepColumns, *, leads: bool) -> None:
+    def fold_run(self, slot: int, run: StepColumns, *, leads: bool, saving_until: int) -> None:
         """As `fold` for each of a run of steps, whose losses are all there or all missing."""
         wanted = run.durations if leads else run.durations[-BASELINE_STEPS:]
         seconds = [duration / _NANOSECONDS for duration in wanted]
@@ -57,6 +64,7 @@ class Steps:
         if leads:
             self.durations.observe_all(seconds)
             self._baseline.extend(seconds[-BASELINE_STEPS:])
+            self.contention.fold_run(run, saving_until)
 
     def came_back(self, step: int) -> None:
         """The weights are those of an earlier step now."""

@@ -5,9 +5,10 @@ It is `/status.json` (`headway_exporter.status`) and beside it what only a repor
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from headway_exporter import records
+from headway_exporter import records, saving
 from headway_exporter.labels import LAYERS
 from headway_exporter.observations import NANOSECONDS
 from headway_exporter.status import plain, status
@@ -92,17 +93,22 @@ def _run(pod: Pod) -> dict[str, Any]:
             for layer in layers
         },
         "phase_gap_seconds": dict(info.phase_gaps),
+        "thresholds": asdict(pod.failures.limits),
     }
 
 
 def _checkpoint(pod: Pod) -> dict[str, Any]:
     known = pod.checkpoints
+    booked = pod.ledger.booked((*saving.TRAINING, "checkpoint_save"))
     configured = known.configured_interval
     return {
         "interval_steps": known.observed_interval_steps if configured is None else configured,
         "interval_seconds": known.interval_seconds,
         "last_write_seconds": known.last_write_seconds,
         "bytes": known.last_bytes,
+        "efficiency": saving.efficiency(booked),
+        "durability": saving.durability(known.outcomes["committed"], known.requests),
+        "contention": pod.steps.contention.ratio,
         "blocking_seconds": distribution(known.blocking),
         "write_seconds": distribution(known.writing),
         "load_seconds": distribution(known.loading),

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 
 @dataclass(frozen=True, slots=True)
@@ -10,7 +15,7 @@ class Thresholds:
     """Limits of verdicts and diagnoses; the defaults suit runs from minutes to months.
 
     Raises:
-        ValueError: a limit is not positive.
+        ValueError: a limit is not a positive number, a count no whole one, or one not below another that it must be below.
     """
 
     no_progress_attempts: int = 3
@@ -73,8 +78,77 @@ class Thresholds:
 
     def __post_init__(self) -> None:
         for one in fields(self):
-            if getattr(self, one.name) <= 0:
-                raise ValueError(f"{one.name} must be positive, not {getattr(self, one.name)}")
+            problem = _problem(one.name, getattr(self, one.name))
+            if problem:
+                raise ValueError(f"{one.name} must be {problem}, not {getattr(self, one.name)}")
+        for low, high in _RISING:
+            if getattr(self, low) >= getattr(self, high):
+                raise ValueError(f"{low} ({getattr(self, low):g}) must be below {high} ({getattr(self, high):g})")
+
+
+_RISING: Final = (
+    ("pod_live_seconds", "pod_silent_seconds"),
+    ("pod_live_seconds", "verdict_after_seconds"),
+    ("verdict_after_seconds", "verdict_timeout_seconds"),
+)
+"""The first of each two must be below the other."""
+NAMES: Final = tuple(one.name for one in fields(Thresholds))
+_COUNTS: Final = frozenset(one.name for one in fields(Thresholds) if isinstance(one.default, int))
+_UNITS: Final = {"shown": "entities", "share": "of 1"}
+"""Where the last word of the name is not the unit."""
+
+
+def unit(name: str) -> str:
+    """What the threshold is counted in: seconds, steps, attempts and so on."""
+    last = name.rpartition("_")[2]
+    return _UNITS.get(last, last)
+
+
+def pair(text: str) -> tuple[str, float]:
+    """A threshold as people write it: `NAME=VALUE`.
+
+    Raises:
+        ValueError: no such name, or a value that it cannot have; the message lists the names.
+    """
+    name, _, written = (part.strip() for part in text.partition("="))
+    if name not in NAMES:
+        raise ValueError(f"{text[:80]!r} is no NAME=VALUE with one of the names {', '.join(NAMES)}")
+    try:
+        value = float(written)
+    except ValueError:
+        value = math.nan
+    problem = _problem(name, value)
+    if problem:
+        raise ValueError(f"{text[:80]!r}: {name} must be {problem} ({unit(name)}); the names are {', '.join(NAMES)}")
+    return name, int(value) if name in _COUNTS else value
+
+
+def pairs(text: str) -> dict[str, float]:
+    """Several of them with commas between, as in an environment variable.
+
+    Raises:
+        ValueError: as `pair`.
+    """
+    return dict(pair(one) for one in text.split(",") if one.strip())
+
+
+def told(source: Mapping[str, Any]) -> Thresholds:
+    """Those that a summary tells; the default for what is missing in it or makes no sense."""
+    found = {name: source[name] for name in NAMES if type(source.get(name)) in (int, float)}
+    sensible: dict[str, Any] = {name: value for name, value in found.items() if not _problem(name, value)}
+    try:
+        return Thresholds(**sensible)
+    except ValueError:
+        return DEFAULT
+
+
+def _problem(name: str, value: float) -> str:
+    """What a threshold must be and this value is not; empty where all is well."""
+    if not 0 < value < math.inf:
+        return "a number above 0"
+    if name in _COUNTS and value != int(value):
+        return "a whole number"
+    return "at most 1" if name == "timeout_share" and value > 1 else ""
 
 
 DEFAULT = Thresholds()

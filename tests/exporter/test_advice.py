@@ -160,6 +160,28 @@ def test_interval_by_hand() -> None:
     assert number(advice, "loss an hour, advised") == pytest.approx(3_600 * 0.0621, rel=0.002)
 
 
+def test_interval_with_contention_by_hand() -> None:
+    """Steps that take a quarter longer during 22 s lose 22 * 0.25 / 1.25 = 4.4 s, so a save costs 6.4 s and is to be made less often."""
+    slowed = replace(WATCHED, saves=replace(WATCHED.saves, contention=0.25))
+    advice = checkpoint_interval(slowed)
+    assert number(advice, "extra step time beside a save, as a ratio") == 0.25
+    assert number(advice, "that is, of each save") == pytest.approx(4.4)
+    # sqrt(2*6.4*3000) = 195.959; c/2M = 6.4/6000 = 0.0010667, its root 0.032660; 195.959 * (1 + 0.010887 + 0.000119) - 6.4 = 191.716
+    assert number(advice, "optimum by Daly (2006)") == pytest.approx(191.716, abs=0.01)
+    assert number(advice, "optimum by Young (1974)") == pytest.approx(195.959, abs=0.01)
+    assert number(advice, "steps in that") == 384
+    assert "slows it by 4.4 s more (steps take 25 % longer while it is written)" in advice.text
+
+
+@pytest.mark.parametrize(("contention", "assumed"), [(None, True), (0.0, False), (-0.05, False)])
+def test_what_was_measured_is_not_assumed(contention: float | None, assumed: bool) -> None:
+    """No contention, or less than none, changes no number; that it was not measured is said."""
+    advice = checkpoint_interval(replace(WATCHED, saves=replace(WATCHED.saves, contention=contention)))
+    assert number(advice, "optimum by Daly (2006)") == pytest.approx(108.215, abs=0.01)
+    assert any("not measured" in one for one in advice.assumptions) == assumed
+    assert "longer while" not in advice.text
+
+
 def test_interval_far_from_the_best_is_to_be_changed() -> None:
     """Ten times too long loses minutes an hour, and the advice says how many and what to set."""
     rare = replace(WATCHED, saves=replace(WATCHED.saves, interval_steps=2_200))

@@ -86,6 +86,8 @@ def events(draw: st.DrawFn) -> EventSeen:
                 ("phase", {"name": "eval", "edge": "end"}),
                 ("fault_caught", {"type": "ValueError"}),
                 ("checkpoint", {"stage": "loaded", "step": 5}),
+                ("checkpoint", {"stage": "requested", "step": 30}),
+                ("checkpoint", {"stage": "committed", "step": 30}),
                 ("sample", {"step": 50}),
                 ("train_finished", {}),
             ]
@@ -125,6 +127,8 @@ def everything(pod: Pod) -> Any:
         pod.steps.completed,
         list(pod.steps._baseline),
         pod.steps._recent,
+        list(pod.steps.contention._saving),
+        list(pod.steps.contention._alone),
         pod.mark,
         pod.last_trace,
     )
@@ -141,6 +145,28 @@ def test_the_same_answer_as_one_by_one(first: Run, second: Run, happenings: list
     """Speed must not cost a nanosecond of truth: whatever the rings hold and whatever comes in between."""
     starts = [event(slot, "process_started", 0.0) for slot in (0, 1)]
     observations = merged([*starts, *happenings], [first, second])
+    assert everything(told(observations)) == everything(told(sorted(alone(observations), key=attrgetter("key"))))
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    count=st.integers(1, 500),
+    saves=st.lists(
+        st.tuples(st.integers(0, 300), st.integers(0, 40), st.sampled_from(["committed", "failed"])), max_size=6
+    ),
+    blocked=st.integers(0, SECOND),
+)
+def test_steps_beside_saves_are_the_same_either_way(
+    count: int, saves: list[tuple[int, int, str]], blocked: int
+) -> None:
+    """Contention does not depend on when the sidecar looked: a run that a save ends in is split where one by one would."""
+    starts = [place * SECOND + 7 for place in range(count)]
+    run = Run(0, 1, columns(0, list(range(1, count + 1)), starts, [SECOND] * count, blocked=[blocked] * count))
+    told_of = [event(0, "process_started", 0.0)]
+    for number, (at, seconds, end) in enumerate(saves):
+        told_of.append(event(0, "checkpoint", at + 0.5, stage="requested", step=number))
+        told_of.append(event(0, "checkpoint", at + seconds + 0.6, stage=end, step=number))
+    observations = merged(told_of, [run])
     assert everything(told(observations)) == everything(told(sorted(alone(observations), key=attrgetter("key"))))
 
 

@@ -78,5 +78,5 @@ def test_an_attempt_begins_with_its_first_nested_try() -> None:
 
 def test_thresholds_must_make_sense() -> None:
     """A threshold of nothing would call every incident recurring."""
-    with pytest.raises(ValueError, match="no_progress_attempts must be positive"):
+    with pytest.raises(ValueError, match="no_progress_attempts must be a number above 0"):
         Thresholds(no_progress_attempts=0)

@@ -398,3 +398,17 @@ def test_states_and_pending_add_up_to_elapsed(sequence: list[tuple[object, ...]]
         assert all(counters[name] >= amount for name, amount in before.items())
         assert 0 <= slot.unregained <= slot.states["productive"]
         before = counters
+
+
+def test_steps_that_a_checkpoint_vouched_for_count_once() -> None:
+    """Their records may be found after all, when the slot has gone on already: they are neither new steps nor replayed ones."""
+    slot = training(steps=2)
+    slot.process_started(ns(20), run_mark=2)
+    slot.loaded_own(6)
+    slot.train_entered(ns(21))
+    assert (slot.productive_steps, slot.replayed_steps) == (6, 0)
+    for step in (3, 4, 5, 6, 7):
+        slot.step(record(step, 8.0 + step, 9.0 + step))
+    assert (slot.productive_steps, slot.replayed_steps, slot.tip) == (7, 0, 7)
+    slot.step(record(7, 22, 23))
+    assert (slot.productive_steps, slot.replayed_steps, slot.mark) == (7, 1, 7)

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 MORE = ("started_wall written_wall node world_size pods_expected backend versions settings budget phase_gap_seconds steps "
         "baseline_step_seconds tokens lost_rank_seconds recovery_seconds recovery_phases restart_causes replay_checks history "
-        "open")  # fmt: skip
+        "open thresholds")  # fmt: skip
 CHECKPOINT = ("durable_step committed_wall content_wall saves requests interval_steps interval_seconds last_write_seconds bytes "
-              "blocking_seconds write_seconds load_seconds")  # fmt: skip
+              "blocking_seconds write_seconds load_seconds efficiency durability contention")  # fmt: skip
 
 
 def read(folder: Path) -> dict[str, dict[str, Any]]:

@@ -1,8 +1,9 @@
 """The interval between checkpoints that wastes least, from what saves cost and how often the job fails.
 
 Long intervals repeat much work after a failure, short ones stop training often. The best one follows from the *blocking* time of a save and
-the mean time between failures of the whole job (Young 1974, Daly 2006: see rates). An asynchronous write goes on while training does, so
-it costs nothing here but sets a bound: it must end before the next save begins. Intervals here are computing time between two saves.
+the mean time between failures of the whole job (Young 1974, Daly 2006: see rates). An asynchronous write goes on while training does: it
+costs what it slows the steps beside it, where that is measured, and it must end before the next save begins. Intervals here are computing
+time between two saves.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ WORTH_SECONDS: Final = 36.0
 ASSUMPTIONS: Final = (
     "failures come independently and at a constant rate; tries of one incident count as one failure",
     "a failure throws training back to the last durable checkpoint, so a save's write time counts as part of the restart",
-    "writing in the background slows training by nothing",
+    "while a save is written, steps take as long as without: that was not measured",
 )
 
 
@@ -40,6 +41,24 @@ class Plan:
     """From a failure to the first step after it."""
     step: float | None
     """Duration of a step."""
+    contention: float | None = None
+    """Extra step time while a save is in flight, as a ratio."""
+
+    @property
+    def drag(self) -> float:
+        """What the steps beside a write take longer in all: of its time, steps that take 1 + r as long lose r / (1 + r)."""
+        slower = max(0.0, self.contention or 0.0)
+        return self.write * slower / (1 + slower)
+
+    @property
+    def cost(self) -> float:
+        """What a save costs the training."""
+        return self.blocking + self.drag
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """Those that are left."""
+        return ASSUMPTIONS if self.contention is None else ASSUMPTIONS[:-1]
 
     @property
     def shortest(self) -> float:
@@ -48,7 +67,7 @@ class Plan:
 
     def best(self, mtbf: float) -> float:
         """The interval that wastes least and is long enough for a write, in whole steps."""
-        return self.whole(max(daly_interval(self.blocking, mtbf), self.shortest))
+        return self.whole(max(daly_interval(self.cost, mtbf), self.shortest))
 
     def whole(self, interval: float) -> float:
         """The interval, up to a whole number of steps."""
@@ -60,7 +79,7 @@ class Plan:
 
     def loss(self, interval: float, mtbf: float) -> float:
         """Seconds of an hour that go into saves, repeated steps and restarts."""
-        return 3_600 * wasted_share(interval, self.blocking, mtbf, self.restart + self.write)
+        return 3_600 * wasted_share(interval, self.cost, mtbf, self.restart + self.write)
 
     def shown(self, interval: float) -> str:
         """The interval in words."""
@@ -72,7 +91,7 @@ def checkpoint_interval(seen: Observed) -> Advice:
     saves = seen.saves
     if saves.blocking_mean is None or not saves.ended:
         return _unknown("no save has ended, so nobody knows what one costs", ())
-    plan = Plan(saves.blocking_mean, saves.write or 0.0, seen.restart or 0.0, seen.step_seconds)
+    plan = Plan(saves.blocking_mean, saves.write or 0.0, seen.restart or 0.0, seen.step_seconds, saves.contention)
     current = _current(seen, plan)
     known = _known(seen, plan, current)
     if current is not None and plan.write > OVERLAP * (current + plan.blocking):
@@ -96,6 +115,8 @@ def _known(seen: Observed, plan: Plan, current: float | None) -> tuple[Number, .
         Number("a step takes", plan.step, "seconds"),
         Number("a save stops training for", plan.blocking, "seconds"),
         Number("a save is written in", plan.write, "seconds"),
+        Number("extra step time beside a save, as a ratio", plan.contention),
+        Number("that is, of each save", None if plan.contention is None else plan.drag, "seconds"),
         Number("saves measured", seen.saves.ended),
         Number("from a failure to the first step", seen.restart, "seconds"),
         Number("shortest for a write to end", plan.shortest, "seconds"),
@@ -118,8 +139,8 @@ def _with_failures(seen: Observed, plan: Plan, current: float | None, known: tup
             Number("failures", seen.failures),
             Number("mean time between failures", mtbf, "seconds"),
             Number("95 % interval of that", f"{seconds(1 / high)} to {seconds(1 / low)}"),
-            Number("optimum by Young (1974)", young_interval(plan.blocking, mtbf), "seconds"),
-            Number("optimum by Daly (2006)", daly_interval(plan.blocking, mtbf), "seconds"),
+            Number("optimum by Young (1974)", young_interval(plan.cost, mtbf), "seconds"),
+            Number("optimum by Daly (2006)", daly_interval(plan.cost, mtbf), "seconds"),
             Number("advised interval", best, "seconds"),
             Number("steps in that", plan.steps(best) or None, "steps"),
             Number("advised at the ends of that", f"{seconds(least)} to {seconds(most)}"),
@@ -130,7 +151,7 @@ def _with_failures(seen: Observed, plan: Plan, current: float | None, known: tup
         because=f"{many(seen.failures, 'failure')} in {seconds(seen.watched)}: one every {seconds(mtbf)}, "
         f"with 95 % certainty between {seconds(1 / high)} and {seconds(1 / low)}",
         settings=_settings(plan, best) if verdict != "keep" else (),
-        assumptions=ASSUMPTIONS,
+        assumptions=plan.assumptions,
     )
 
 
@@ -155,9 +176,9 @@ def _judge(
 
 
 def _why(plan: Plan, mtbf: float) -> str:
-    optimum = daly_interval(plan.blocking, mtbf)
+    optimum = daly_interval(plan.cost, mtbf)
     why = (
-        f"A save stops training for {seconds(plan.blocking)} and a failure comes every {seconds(mtbf)}: "
+        f"A save stops training for {seconds(plan.blocking)}{_slows(plan)} and a failure comes every {seconds(mtbf)}: "
         f"least is wasted with {seconds(optimum)} between saves."
     )
     if plan.shortest > optimum:
@@ -166,6 +187,12 @@ def _why(plan: Plan, mtbf: float) -> str:
             f"so it cannot be less than {seconds(plan.shortest)}."
         )
     return why
+
+
+def _slows(plan: Plan) -> str:
+    if plan.contention is None or plan.drag <= 0:
+        return ""
+    return f", slows it by {seconds(plan.drag)} more (steps take {plain(100 * plan.contention)} % longer while it is written)"
 
 
 def _too_short(seen: Observed, plan: Plan, current: float, known: tuple[Number, ...]) -> Advice:

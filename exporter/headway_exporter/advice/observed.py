@@ -26,6 +26,8 @@ class Saves:
     interval_steps: float | None = None
     interval_seconds: float | None = None
     """Between the last two requests."""
+    contention: float | None = None
+    """Extra step time while a save is in flight, as a ratio."""
 
     @property
     def write(self) -> float | None:
@@ -145,6 +147,7 @@ def _saves(pods: Iterable[Pod], settings: Mapping[str, float]) -> Saves:
         write_last=_largest(parts, lambda one: one.last_write_seconds),
         interval_steps=steps,
         interval_seconds=median(gaps) if gaps else None,
+        contention=_largest(parts, lambda one: one.contention),
     )
 
 

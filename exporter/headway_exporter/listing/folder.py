@@ -18,7 +18,7 @@ from headway_exporter.state_files import (
     read_ledger,
     record_lines,
 )
-from headway_exporter.thresholds import DEFAULT
+from headway_exporter.thresholds import told
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -137,10 +137,12 @@ class Reader:
         except OSError as error:
             self.trouble.add("unreadable", f"{path}: {error.strerror or error}")
             return
-        source = fields.mapping(fields.mapping(ledger.body.get("summary")).get("open"))
+        summary = fields.mapping(ledger.body.get("summary"))
+        source = fields.mapping(summary.get("open"))
         if not source:
             return
-        silent = self._now - ledger.written_wall > DEFAULT.abandoned_seconds
+        limits = told(fields.mapping(summary.get("thresholds")))
+        silent = self._now - ledger.written_wall > limits.abandoned_seconds
         source = dict(source) | {"outcome": "abandoned" if silent else "open"}
         found = self._brief(source, pod_index, Place(path, 0, source), self._words is not None)
         if found is not None:

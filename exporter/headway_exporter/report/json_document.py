@@ -4,6 +4,7 @@
     run, read_wall, started_wall, last_wall, duration_seconds, fate, level, headline, facts
     step, total_steps, high_water_step, durable_step, world_size, pods, pods_expected, backend, versions, settings
     goodput               training, infrastructure: ratios, null when not known
+    checkpoint            efficiency, durability, contention: ratios, null when not known; requests, committed
     rank_seconds          elapsed (without standby), standby, by (state, `unregained` and `pending`: they add up to elapsed)
     incidents             counts: total, recovered, over (ended and not cancelled), recurring, open, shown; lost_rank_seconds;
                           list: those that are shown, by time
@@ -62,6 +63,7 @@ def document(report: Report) -> dict[str, Any]:
         "versions": dict(run.versions),
         "settings": dict(run.settings),
         "goodput": {"training": books.training_goodput, "infrastructure": books.infrastructure_goodput},
+        "checkpoint": asdict(report.saves),
         "rank_seconds": {
             "elapsed": books.elapsed,
             "standby": books.standby,

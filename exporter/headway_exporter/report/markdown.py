@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from headway_exporter.report import units, words
 from headway_exporter.report.page import LEVEL_WORDS, first_step, origin_words, plain, since
+from headway_exporter.report.saves import sentences
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -93,6 +94,8 @@ def _time(report: Report) -> Iterator[str]:
         for row in report.accounts.rows
     ]
     yield from _table(("what", "meaning", "share", "time"), rows, 2)
+    told = [f"- {escaped(one)}" for one in sentences(report.saves)]
+    yield from [*told, ""] if told else []
 
 
 def _incidents(report: Report) -> Iterator[str]:

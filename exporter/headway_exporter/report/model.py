@@ -10,8 +10,12 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from headway_exporter.thresholds import DEFAULT
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from headway_exporter.thresholds import Thresholds
 
 Setting = float | str
 UNAVAILABLE = ("init", "detect", "restart", "down")
@@ -193,6 +197,8 @@ class Checkpoints:
     interval_seconds: float | None = None
     last_write_seconds: float | None = None
     bytes: float | None = None
+    contention: float | None = None
+    """Extra step time while a save is in flight, as a ratio."""
     blocking_seconds: Distribution = field(default_factory=Distribution)
     write_seconds: Distribution = field(default_factory=Distribution)
     load_seconds: Distribution = field(default_factory=Distribution)
@@ -268,6 +274,8 @@ class Pod:
     recovery_phases: tuple[tuple[str, str, float], ...]
     """`(layer, phase, seconds)`."""
     replay_checks: Mapping[str, int]
+    thresholds: Thresholds
+    """Those in force."""
     dropped: Mapping[str, int]
     """What of the journals is not in the numbers, by reason."""
     history: History | None
@@ -380,6 +388,11 @@ class Run:
     def elapsed_rank_seconds(self) -> float:
         """Rank-seconds that goodput is measured against: of all pods, without reserves."""
         return sum(_in_use(pod) for pod in self.pods)
+
+    @property
+    def abandoned_seconds(self) -> float:
+        """Silence after which the run is given up; where the pods differ, the most patient one's."""
+        return max((pod.thresholds.abandoned_seconds for pod in self.pods), default=DEFAULT.abandoned_seconds)
 
     @property
     def training_goodput(self) -> float | None:

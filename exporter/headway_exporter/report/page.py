@@ -12,6 +12,7 @@ from headway import __version__
 from headway_exporter.labels import RECOVERY_PHASES
 from headway_exporter.report import fields, units, words
 from headway_exporter.report.picture import picture
+from headway_exporter.report.saves import sentences
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -39,6 +40,7 @@ def html(report: Report) -> str:
         in_order=report.in_order,
         numbers=report.numbers,
         backend=next((pod.backend for pod in run.pods if pod.backend), None),
+        saves_told=list(sentences(report.saves)),
         time_bar=time_bar(report),
         phases_bar=phase_bar(report.phases),
     )

@@ -22,6 +22,7 @@ from headway_exporter.report.model import (
     SlotHistory,
     Try,
 )
+from headway_exporter.thresholds import told
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -126,6 +127,7 @@ def pod(summary: Mapping[str, Json], index: str, written_wall: float) -> Pod:
         high_water_seconds=_distribution(recovery.get("high_water")),
         recovery_phases=tuple(_phases(summary.get("recovery_phases"))),
         replay_checks=fields.counts(summary.get("replay_checks")),
+        thresholds=told(fields.mapping(summary.get("thresholds"))),
         dropped=fields.counts(summary.get("dropped")),
         history=_history(summary.get("history")),
     )
@@ -253,6 +255,7 @@ def _checkpoints(source: Mapping[str, Json]) -> Checkpoints:
         interval_seconds=fields.number(source.get("interval_seconds")),
         last_write_seconds=fields.number(source.get("last_write_seconds")),
         bytes=fields.number(source.get("bytes")),
+        contention=fields.number(source.get("contention")),
         blocking_seconds=_distribution(source.get("blocking_seconds")),
         write_seconds=_distribution(source.get("write_seconds")),
         load_seconds=_distribution(source.get("load_seconds")),

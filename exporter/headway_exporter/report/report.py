@@ -10,6 +10,7 @@ from headway_exporter.report import recovering
 from headway_exporter.report.accounts import accounts
 from headway_exporter.report.actions import Findings, actions
 from headway_exporter.report.offenders import offenders
+from headway_exporter.report.saves import saves
 from headway_exporter.report.verdict import verdict
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from headway_exporter.report.model import Incident, Run
     from headway_exporter.report.offenders import Offender
     from headway_exporter.report.recovering import ClassRate, Times
+    from headway_exporter.report.saves import Saves
     from headway_exporter.report.verdict import Verdict
 
 MOST_SHOWN: Final = 200
@@ -33,6 +35,7 @@ class Report:
     run: Run
     verdict: Verdict
     accounts: Accounts
+    saves: Saves
     shown: tuple[Incident, ...]
     """Those that are told one by one: the worst first."""
     total: Times
@@ -69,6 +72,7 @@ def report(run: Run, most: int | None = MOST_SHOWN) -> Report:
         run=run,
         verdict=judged,
         accounts=books,
+        saves=saves(run),
         shown=tuple(sorted(run.incidents, key=badness)[:most]),
         total=recovering.overall(recovered),
         by_layer=recovering.by_layer(recovered),

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from headway_exporter.report import units
 from headway_exporter.report.words import CAUSE_WORDS
-from headway_exporter.thresholds import DEFAULT
 
 if TYPE_CHECKING:
     from headway_exporter.report.accounts import Accounts
@@ -69,7 +68,7 @@ def fate_of(run: Run) -> Fate:
         return "failing" if last == "open" else "running"
     if last == "cancelled":
         return "stopped"
-    return "abandoned" if last == "abandoned" or silent > DEFAULT.abandoned_seconds else "silent"
+    return "abandoned" if last == "abandoned" or silent > run.abandoned_seconds else "silent"
 
 
 def _trains(run: Run) -> bool:

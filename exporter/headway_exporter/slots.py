@@ -48,6 +48,8 @@ class Slot:
     """Last step of this life that is known, by its record or by its own word."""
     saved: int = 0
     """Highest step of which its lives, this one or former ones, told that they saved it."""
+    numbers_agree: bool = False
+    """A checkpoint was told of at the very step whose number it has."""
     sampled: float | None = None
     in_collective: bool | None = None
     terminated: float | None = None
@@ -119,9 +121,15 @@ class Slot:
         return True
 
     def saves(self, step: int, tip: int | None) -> bool:
-        """The process tells of a checkpoint; whether it must have made steps before it since that no record told of."""
-        self.saved = max(self.saved, step)
+        """The process tells of a checkpoint; whether it must have made steps before it since that no record told of.
+
+        Believed only of a slot whose checkpoints were seen to bear its steps' numbers: others number them by epochs, or by samples.
+        """
         known = (tip or 0) if self.told is None else self.told
+        self.numbers_agree = self.numbers_agree or step in (known, known + 1)
+        if not self.numbers_agree:
+            return False
+        self.saved = max(self.saved, step)
         if step <= known + 1:
             return False
         self.told = step

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from headway.ring import StepRecord
 from headway_exporter.books import MOST_PHASES, MOST_PIECES, SlotLedger
 from headway_exporter.ledger import Ledger
+from headway_exporter.slots import Slot
 
 SECOND = 1_000_000_000
 
@@ -412,3 +413,15 @@ def test_steps_that_a_checkpoint_vouched_for_count_once() -> None:
     assert (slot.productive_steps, slot.replayed_steps, slot.tip) == (7, 0, 7)
     slot.step(record(7, 22, 23))
     assert (slot.productive_steps, slot.replayed_steps, slot.mark) == (7, 1, 7)
+
+
+def test_checkpoints_that_are_numbered_otherwise_tell_of_no_steps() -> None:
+    """Epochs, samples or tokens for numbers would be thousands of steps that nobody made."""
+    slot = Slot(0)
+    slot.complete(5, 1.0)
+    assert not slot.saves(50_000, 5)
+    assert not slot.saves(50_001, 5)
+    assert slot.saved == 0
+    assert not slot.saves(6, 5)  # at the step whose number it has
+    assert slot.saves(20, 6)
+    assert slot.saved == 20

@@ -156,7 +156,7 @@ def test_a_death_while_no_sidecar_lives_is_found(journals: Path, state: Path) ->
 def test_steps_whose_rings_went_while_no_sidecar_lived_are_counted(journals: Path, state: Path) -> None:
     """Three lives later the first one's ring is gone; its journal still says how far it came, and its time was no detection."""
     more = ("steps=4-50", "pause=1.0", "save=50", "commit=50", "ready", "wait")
-    first = trainer(journals, 0, "enter=a", "load=0", "steps=1-3", "ready", "meet", *more, ranks=1)
+    first = trainer(journals, 0, "enter=a", "load=0", "steps=1-3", "save=3", "ready", "meet", *more, ranks=1)
     with sidecar(journals, "--state-dir", str(state)) as exporter:
         wait_ready(first)
         exporter.until(lambda status: status["step"] == 3, "the steps")

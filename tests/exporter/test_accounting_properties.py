@@ -107,7 +107,7 @@ def new_pod() -> Pod:
 
 
 def counters(pod: Pod) -> dict[str, int]:
-    """Everything that may only rise."""
+    """Everything that may only rise; not the recoveries that are kept, for a death that was none is withdrawn."""
     totals, books = pod.ledger.totals(pod.now_ns), pod.ledger.slots.values()
     return {
         **totals.states,
@@ -120,7 +120,6 @@ def counters(pod: Pod) -> dict[str, int]:
         **{f"closed by {layer}": pod.failures.closed[layer] for layer in LAYERS},
         "saves": pod.checkpoints.outcomes.total(),
         "requests": pod.checkpoints.requests,
-        "recoveries": len(pod.failures.recoveries),
     }
 
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from incident_tale import Tale
-from pod_story import WALL
+from pod_story import WALL, Story
 from promtool import one
 
 from headway.events import Event
@@ -56,12 +56,9 @@ class Tape(Tale):
     """
 
     def __init__(self, ranks: int = 2, *, pod_index: str = "0", pods: int = 1, each: float = 1) -> None:
-        # In place of the parents' constructors, which begin their story before this pod could listen.
+        Story.__init__(self, pod_index, "demo")  # not the Tale's, which begins its story before this pod could listen
         self.pod: Listening = Listening("demo", pod_index)
         self.pod.set_clock(0.0, WALL)
-        self.lives: dict[int, int] = {}
-        self.incarnations: dict[int, str | None] = {}
-        self.first_rank, self.world_size = 0, None
         self.told: dict[str, Any] = {}
         self.ranks = tuple(range(ranks))
         self._restarts = 0

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from headway_trainer.manifest import (
@@ -29,6 +30,7 @@ MANIFEST = Manifest(7, 1, "ab", (ShardReceipt(0, shard_file(0, 1), 5, "0" * 64),
 
 
 @given(st.sampled_from(sorted(json.loads(encode_manifest(MANIFEST)))), json_values)
+@example("extra", {"loss": math.inf})
 def test_a_manifest_with_any_field_replaced_is_read_or_refused(field: str, value: object) -> None:
     """No value in any field makes the parser fail in another way than by saying so."""
     table = json.loads(encode_manifest(MANIFEST)) | {field: value}

@@ -134,6 +134,10 @@ def parse_manifest(content: bytes, step: int, save_id: str) -> Manifest:
     extra = table.get("extra")
     if not isinstance(extra, dict):
         raise CheckpointError("extra is not a table")
+    try:
+        json.dumps(extra, allow_nan=False)
+    except ValueError:
+        raise CheckpointError("extra holds a number that JSON does not have") from None
     return Manifest(
         step=_integer(table, "step"),
         world_size=world_size,

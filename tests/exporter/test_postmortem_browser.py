@@ -35,10 +35,13 @@ MEASURE: Final = """
 for (const one of document.querySelectorAll("details")) one.open = true;
 const width = document.documentElement.clientWidth;
 const wide = [...document.querySelectorAll("body *")]
-  .filter(one => !one.closest("defs, .lane, pre") && one.getBoundingClientRect().right > width + 1)
+  .filter(one => !one.closest("defs, pre") && one.getBoundingClientRect().right > width + 1)
   .map(one => one.tagName + "." + (one.getAttribute("class") || "") + " " + Math.round(one.getBoundingClientRect().right));
 const empty = [...document.querySelectorAll(".timeline svg")].filter(one => one.getBoundingClientRect().width < 100).length;
-const measured = {width, scroll: document.documentElement.scrollWidth, wide: wide.slice(0, 5), empty,
+const words = [...document.querySelectorAll(".tick span")].map(one => one.getBoundingClientRect()).filter(one => one.width);
+const crossed = words.filter((one, at) => at && one.left < words[at - 1].right).length;
+const measured = {number: NUMBER, width, crossed, words: words.length, empty,
+  scroll: document.documentElement.scrollWidth, wide: wide.slice(0, 5),
   back: getComputedStyle(document.body).backgroundColor};
 parent.postMessage(JSON.stringify(measured), "*");
 </script>
@@ -46,11 +49,11 @@ parent.postMessage(JSON.stringify(measured), "*");
 FRAME: Final = """<!DOCTYPE html><body><script>
 addEventListener("message", message => {
   const pre = document.createElement("pre");
-  pre.id = "measured";
+  pre.className = "measured";
   pre.textContent = message.data;
   document.body.appendChild(pre);
 });
-</script><iframe src="copy.html" style="border:0" width="%d" height="900"></iframe>
+</script>
 """
 """A window cannot be narrower than 500 pixels, a frame in it can."""
 
@@ -72,6 +75,17 @@ def test_page_fits(make: Callable[[], Story], dark: bool, width: int, tmp_path: 
     assert measured["scroll"] <= measured["width"]
     assert measured["empty"] == 0
     assert measured["back"] == ("rgb(20, 24, 28)" if dark else "rgb(255, 255, 255)")
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
+@pytest.mark.parametrize("width", [1280, 720, 380])
+def test_times_below_the_picture_fit(width: int, tmp_path: Path) -> None:
+    """However long the run was, and wherever its last round moment lies: no time hangs over the edge, or over the next one."""
+    lengths = (83, 118, 137, 156, 205, 290)
+    pages = [page(Story(run="quiet").starts().trains(one).ends(), tmp_path / f"{one}") for one in lengths]
+    for length, found in zip(lengths, measure_pages(pages, tmp_path, width), strict=True):
+        assert (length, found["scroll"], found["wide"], found["crossed"]) == (length, width, [], 0)
+        assert found["words"] >= 2
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
@@ -99,25 +113,40 @@ def test_the_demos_report_fits(dark: bool, width: int, tmp_path: Path) -> None:
     assert measured["scroll"] <= width
 
 
+def page(story: Story, folder: Path) -> str:
+    """The report of a story."""
+    return html(report(load(story.write(folder / "state"), story.wall + 1.0)))
+
+
 def measure(story: Story, folder: Path, width: int, *, dark: bool) -> dict[str, Any]:
     """What the browser makes of a copy of the page that measures itself; the page itself allows no script."""
-    source = html(report(load(story.write(folder / "state"), story.wall + 1.0)))
-    measured, shown = measure_page(source, folder, width, dark=dark)
+    measured, shown = measure_page(page(story, folder), folder, width, dark=dark)
     assert story.run[:20] in shown
     return measured
 
 
 def measure_page(source: str, folder: Path, width: int, *, dark: bool) -> tuple[dict[str, Any], str]:
     """The same of any such page, and what the browser has understood of the page itself."""
-    copy = re.sub(r"<meta http-equiv[^>]*>", "", source).replace("</body>", f"{MEASURE}</body>")
-    pages = {"page.html": source, "copy.html": copy, "frame.html": FRAME % width}
-    for name, content in pages.items():
-        (folder / name).write_text(content, encoding="utf-8")
+    (folder / "page.html").write_text(source, encoding="utf-8")
     shown = browse(folder / "page.html", folder, dark=dark)
-    found = re.search(r'<pre id="measured">(.*?)</pre>', browse(folder / "frame.html", folder, dark=dark))
-    assert found is not None
-    measured: dict[str, Any] = json.loads(found[1].replace("&amp;", "&").replace("&lt;", "<").replace("&gt;", ">"))
+    (measured,) = measure_pages([source], folder, width, dark=dark)
     return measured, shown
+
+
+def measure_pages(sources: list[str], folder: Path, width: int, *, dark: bool = False) -> list[dict[str, Any]]:
+    """The same of several, side by side in one browser, in their order."""
+    frames = []
+    for number, source in enumerate(sources):
+        script = MEASURE.replace("NUMBER", str(number))
+        copy = re.sub(r"<meta http-equiv[^>]*>", "", source).replace("</body>", f"{script}</body>")
+        (folder / f"copy{number}.html").write_text(copy, encoding="utf-8")
+        frames.append(f'<iframe src="copy{number}.html" style="border:0" width="{width}" height="900"></iframe>')
+    (folder / "frame.html").write_text(FRAME + "".join(frames), encoding="utf-8")
+    found = re.findall(r'<pre class="measured">(.*?)</pre>', browse(folder / "frame.html", folder, dark=dark))
+    texts = [one.replace("&amp;", "&").replace("&lt;", "<").replace("&gt;", ">") for one in found]
+    measured: list[dict[str, Any]] = sorted(map(json.loads, texts), key=lambda one: int(one["number"]))
+    assert len(measured) == len(sources)
+    return measured
 
 
 def browse(page: Path, folder: Path, *, dark: bool) -> str:

@@ -15,7 +15,7 @@ Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 MILLISECOND = 1e-3
 LAG_SECONDS = 3.0
 """How far a scrape may be behind: two polls of the sidecar, and a busy machine."""
-MOST_BEHIND_SECONDS = 30.0
+MOST_BEHIND_SECONDS = 60.0
 """Between two writes of the sidecar's memory lie 15 s at most, on a machine that keeps up."""
 START_SECONDS = 1.0
 """From a trainer's own first line to its recorder's."""

@@ -55,6 +55,7 @@ class Soak:
         self._books = folder / "books"
         self._stop = folder / "stop"
         self._state = folder / "state"
+        self._trainers = [books.RankBooks(self._books / f"rank-{rank}.log") for rank in range(RANKS)]
         self._attempt = 0
         self._stack = contextlib.ExitStack()
         self._before: Samples = {}
@@ -139,15 +140,14 @@ class Soak:
 
     def check(self, *, complete: bool = False) -> None:
         """One scrape against all invariants that hold at any time."""
-        trainers = books.read_all(self._books, RANKS)
         samples = self._sidecar.samples()
         now = time.monotonic()
-        later = books.read_all(self._books, RANKS)
+        trainers = self._read_books()
         books.check_time(samples)
         books.check_counters(self._before, samples)
         late = books.behind(samples, time.time())
-        books.check_clock(samples, trainers if complete else later, now, late, complete=complete)
-        books.check_steps(samples, trainers if complete else later, complete=complete and not self._forgot)
+        books.check_clock(samples, trainers, now, late, complete=complete)
+        books.check_steps(samples, trainers, complete=complete and not self._forgot)
         books.check_restarts(samples, least=0, most=self.killed)
         self._before = samples
 
@@ -167,7 +167,12 @@ class Soak:
         self.check()
 
     def _done(self) -> list[int]:
-        return [len(one.done) for one in books.read_all(self._books, RANKS)]
+        return [one.completions for one in self._read_books()]
+
+    def _read_books(self) -> list[books.RankBooks]:
+        for one in self._trainers:
+            one.read()
+        return self._trainers
 
     def _restarts(self) -> float:
         return books.total(self._sidecar.samples(), "headway_restarts_total")
@@ -176,7 +181,7 @@ class Soak:
         with contextlib.suppress(books.BrokenError):
             samples = self._sidecar.samples()
             late = books.behind(samples, time.time())
-            books.check_clock(samples, books.read_all(self._books, RANKS), time.monotonic(), late)
+            books.check_clock(samples, self._read_books(), time.monotonic(), late)
             return True
         return False
 

@@ -16,7 +16,7 @@ from typing import Final
 
 from headway.recorder import Recorder
 
-STEP_SECONDS: Final = 0.004
+STEP_SECONDS: Final = 0.01
 SAVE_EVERY: Final = 20
 
 

@@ -13,9 +13,11 @@ from headway_exporter.contention import Contention
 from headway_exporter.curve import StepCurve
 from headway_exporter.distribution import Distribution
 from headway_exporter.failures import Failures
+from headway_exporter.gpus import Gpus
 from headway_exporter.history import History
 from headway_exporter.incidents import Incident, State
 from headway_exporter.ledger import Ledger
+from headway_exporter.observations import GpuSeen
 from headway_exporter.origins import OriginVerdict
 from headway_exporter.phases import Timeline
 from headway_exporter.pod import Pod
@@ -40,6 +42,8 @@ CLASSES: Final[tuple[type, ...]] = (
     Distribution,
     Evidence,
     Failures,
+    GpuSeen,
+    Gpus,
     History,
     Incident,
     Ledger,

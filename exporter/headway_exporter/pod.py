@@ -16,8 +16,9 @@ from headway_exporter import evidence as signs
 from headway_exporter.checkpoints import Checkpoints
 from headway_exporter.claims import claim
 from headway_exporter.failures import Failures
+from headway_exporter.gpus import Gpus
 from headway_exporter.ledger import Ledger
-from headway_exporter.observations import NANOSECONDS, DeathSeen, EventSeen, StepSeen, StepsSeen, VerdictSeen
+from headway_exporter.observations import NANOSECONDS, DeathSeen, EventSeen, GpuSeen, StepSeen, StepsSeen, VerdictSeen
 from headway_exporter.replay import ReplayChecks
 from headway_exporter.runinfo import RunInfo
 from headway_exporter.slots import TERMINATION_SIGNALS, Slot, mark_gone
@@ -53,6 +54,7 @@ class Pod:
         self.checkpoints = Checkpoints()
         self.steps = Steps()
         self.replay_checks = ReplayChecks()
+        self.gpus = Gpus()
         self.dropped: Counter[str] = Counter()
         self.clock_anomalies: Counter[str] = Counter()
         self.exports: Counter[tuple[str, str]] = Counter()
@@ -154,6 +156,9 @@ class Pod:
             return
         if isinstance(seen, VerdictSeen):  # no trace of the trainer
             self.failures.decide(seen.incident, seen.verdict)
+            return
+        if isinstance(seen, GpuSeen):
+            self.gpus.fold(seen)
             return
         if isinstance(seen, StepSeen):
             self._step(seen)

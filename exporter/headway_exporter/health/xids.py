@@ -8,6 +8,7 @@ Each row names the documents that it was taken from, and says where they disagre
 
 from __future__ import annotations
 
+import functools
 import json
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -74,13 +75,17 @@ def load(override: Path | None = None) -> XidTable:
     Raises:
         XidTableError: the file cannot be read, or is no such table.
     """
-    built_in = _parsed(_BUILT_IN)
-    rows = _rows(built_in, {}, "xids.json")
-    documents = dict(built_in["documents"])
-    if override is not None:
-        rows = _rows(_parsed(override), rows, str(override))
-        documents[str(override)] = "the table given with --xid-table"
-    return XidTable(built_in["table"], rows, documents)
+    known = _built_in()
+    if override is None:
+        return known
+    rows = _rows(_parsed(override), known.rows, str(override))
+    return XidTable(known.table, rows, {**known.documents, str(override): "the table given with --xid-table"})
+
+
+@functools.cache
+def _built_in() -> XidTable:
+    document = _parsed(_BUILT_IN)
+    return XidTable(document["table"], _rows(document, {}, _BUILT_IN.name), document["documents"])
 
 
 def _parsed(path: Path) -> dict[str, Any]:

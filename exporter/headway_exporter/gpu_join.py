@@ -45,9 +45,8 @@ def _newest_first(failures: Failures) -> Iterator[tuple[Recovery, Try, float]]:
     """Each try, and when the one before it had restarted."""
     newest = islice(reversed(failures.recoveries), MOST_RECOVERIES)
     pairs = [(recovery, one) for recovery in newest for one in reversed(recovery.tries)]
-    restarts = [-math.inf if one.restarted is None else one.restarted for _, one in pairs]
-    for (recovery, one), since in zip(pairs, [*restarts[1:], -math.inf], strict=True):
-        yield recovery, one, since
+    for (recovery, one), before in zip(pairs, [*pairs[1:], None], strict=False):
+        yield recovery, one, -math.inf if before is None or before[1].restarted is None else before[1].restarted
 
 
 def _give(

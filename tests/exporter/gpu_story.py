@@ -73,6 +73,7 @@ class GpuStory(Story):
     @property
     def answer(self) -> tuple[str, int | None, str]:
         """Cause, origin rank and confidence of the newest recovery."""
+        assert self.pod.dropped["malformed"] == 0  # the fold passes over what it cannot take
         found = self.diagnosis
         return found.cause, found.origin, found.confidence
 

@@ -17,20 +17,29 @@ if TYPE_CHECKING:
 Kind = Literal["xid", "ecc", "nvlink", "lost", "back", "remap"]
 
 
-def uuid(slot: int) -> str:
-    """UUID of the GPU of that slot's rank."""
-    return f"GPU-{slot:08x}-0000-0000-0000-000000000000"
+def uuid(rank: int) -> str:
+    """UUID of the GPU of that rank."""
+    return f"GPU-{rank:08x}-0000-0000-0000-000000000000"
 
 
 class GpuStory(Story):
     """Ranks that train since second 10 and have made ten steps, each on a GPU of its own: it is second 20."""
 
-    def __init__(self, ranks: int = 2, *, names: dict[int, str] | None = None, xids: XidTable | None = None) -> None:
-        """`names`: what ranks call their GPUs, where that is not the UUID."""
+    def __init__(
+        self,
+        ranks: int = 2,
+        *,
+        names: dict[int, str] | None = None,
+        xids: XidTable | None = None,
+        pod: int = 0,
+        pods: int = 1,
+    ) -> None:
+        """`names`: what ranks call their GPUs, where that is not the UUID; with several pods they settle together where it began."""
         super().__init__()
-        self.pod = Pod("story", "0", xids=xids)
+        self.pod = Pod("story", str(pod), xids=xids, shared_verdicts=pods > 1)
         self.pod.set_clock(0.0, self.wall)
-        self.ranks = tuple(range(ranks))
+        self.ranks, self.pods = tuple(range(ranks)), pods
+        self.first_rank, self.world_size = pod * ranks, pods * ranks
         self.names = names or {}
         self.event(None, "launcher_started", 0.0, pid=1)
         self.begin(1.0)
@@ -40,8 +49,8 @@ class GpuStory(Story):
     def begin(self, at: float, cycle: int = 0) -> None:
         """New processes of all ranks."""
         for slot in self.ranks:
-            name = self.names.get(slot, uuid(slot))
-            self.start(at, slot, cycle=cycle, gpu_uuid=name, world_size=len(self.ranks))
+            name = self.names.get(slot, uuid(self.first_rank + slot))
+            self.start(at, slot, cycle=cycle, gpu_uuid=name, pods_expected=self.pods)
 
     def again(self, at: float, *, load: int = 10, steps: int = 2, launcher: bool = True) -> float:
         """A restart by the launcher, or in the process, and steps after the loaded one; when the last of them is complete."""
@@ -54,7 +63,7 @@ class GpuStory(Story):
         self, slot: int, at: float, kind: Kind = "xid", xid: int = 0, told: float | None = None, **more: Any
     ) -> None:
         """Something happens to the GPU of that slot; the sidecar is told at second `told`, or at once."""
-        self.pod.fold([GpuSeen(uuid(slot), kind, at, self.wall + at, xid, **more)])
+        self.pod.fold([GpuSeen(uuid(self.first_rank + slot), kind, at, self.wall + at, xid, **more)])
         self.pod.advance(at if told is None else told)
 
     def xid(self, slot: int, at: float, number: int, told: float | None = None) -> None:

@@ -12,7 +12,11 @@ from headway_exporter import traces
 from headway_exporter.gpus import MOST_KEPT
 from headway_exporter.health.xids import load
 from headway_exporter.memory import encoder, recall
+from headway_exporter.observations import VerdictSeen
+from headway_exporter.origins import resolve
 from headway_exporter.pod import Pod
+from headway_exporter.report import parse
+from headway_exporter.report.merge import incidents
 
 
 def gpu_texts(record: dict[str, Any]) -> list[str]:
@@ -454,6 +458,83 @@ def test_a_reset_in_the_clean_up_is_no_reason_for_an_exception() -> None:
     story.xid(1, 50.0, 79)
     assert story.answer == ("app_exception", 1, "confirmed")
     assert story.diagnosis.alternatives == ("gpu_fell_off_bus",)
+
+
+# Several pods.
+
+
+def two_pods() -> list[GpuStory]:
+    """Two pods of two ranks each."""
+    return [GpuStory(pod=number, pods=2) for number in range(2)]
+
+
+def settle(pods: list[GpuStory], at: float) -> None:
+    """They tell each other what they know, and all take the verdict."""
+    claims = [one for story in pods for one in story.pod.claims()]
+    assert len(claims) == len(pods)
+    verdict = resolve(claims, {story.pod.pod_index for story in pods})
+    for story in pods:
+        story.pod.fold([VerdictSeen(claims[0].incident, verdict, at)])
+        story.pod.advance(at)
+
+
+def hang_everywhere(pods: list[GpuStory], at: float) -> None:
+    """All ranks of all pods are killed by their monitors."""
+    for story in pods:
+        for slot in story.ranks:
+            story.event(None, "heartbeat_missed", at, local_rank=slot, waited_seconds=900.0)
+            story.die(slot, at + 1)
+
+
+def test_a_gpu_that_hung_all_pods() -> None:
+    """Every pod learns of the one GPU, though only its own pod could see it."""
+    pods = two_pods()
+    pods[1].xid(0, 20.5, 79)
+    hang_everywhere(pods, 920.0)
+    settle(pods, 960.0)
+    for story in pods:
+        assert story.answer == ("gpu_fell_off_bus", 2, "confirmed")
+        origin = story.record()["origin"]
+        assert (origin["pod_index"], origin["gpu_uuid"]) == ("1", uuid(2))
+
+
+def test_a_record_of_a_rank_whose_gpu_failed() -> None:
+    """NVRx only knows that the rank raised something: its GPU knows why."""
+    pods = two_pods()
+    pods[1].xid(0, 20.5, 94)
+    pods[1].caught(0, 21.0, "RuntimeError")
+    for story in pods:
+        story.event(0, "interruption", 22.0, records=[{"rank": 2, "kind": "EXCEPTION"}])
+    settle(pods, 60.0)
+    for story in pods:
+        assert story.answer == ("gpu_memory", 2, "confirmed")
+
+
+def test_late_evidence_after_the_verdict() -> None:
+    """It revises the record of the pod that saw it, whose word counts in reports, and leaves the others' as it was settled."""
+    pods = two_pods()
+    pods[1].die(0, 21.0)
+    pods[1].exit(0, 21.5, -9)
+    pods[0].echo(0, 22.0)
+    settle(pods, 55.0)
+    assert [story.answer for story in pods] == [("process_killed", 2, "confirmed")] * 2
+    pods[1].gpu(0, 20.8, "lost", told=70.0)
+    assert pods[0].answer == ("process_killed", 2, "confirmed")
+    assert pods[1].answer == ("gpu_fell_off_bus", 2, "likely")
+    assert pods[1].diagnosis.alternatives[0] == "process_killed"
+    merged = incidents(parse.record(story.record(), story.pod.pod_index) for story in pods)
+    assert [one.lead.cause for one in merged] == ["gpu_fell_off_bus"]
+
+
+def test_late_evidence_about_a_rank_that_is_not_the_origin() -> None:
+    """A verdict on another rank stands."""
+    pods = two_pods()
+    pods[0].caught(0, 21.0)
+    for slot in pods[1].ranks:
+        pods[1].echo(slot, 22.0)
+    settle(pods, 55.0)
+    pods[1].gpu(0, 21.5, "ecc", told=70.0)
+    assert [story.answer for story in pods] == [("app_exception", 0, "confirmed")] * 2
 
 
 # Bounds, memory, configuration.

@@ -148,9 +148,20 @@ def with_gpus(scene: Scene, found: Diagnosis) -> Diagnosis:
         return _alternative(found, "gpu_driver") if any(item.gpu_class == "echo" for item in own) else found
     if best.category == found.cause:
         return _confirmed(found, best)
-    if found.cause not in BEATS[best.gpu_class] or (found.cause in _OWN_EXCEPTIONS and _late(scene, best)):
+    if not _may_overrule(scene, found, best):
         return _alternative(found, best.category or "")
     return _overruled(scene, found, best, own)
+
+
+def _may_overrule(scene: Scene, found: Diagnosis, best: Evidence) -> bool:
+    """By its class, by its time, and by how the process ended: neither a program's fault nor a lost link sends SIGKILL."""
+    soft = best.gpu_class in ("fabric", "application")
+    if soft and any(item.exit_code == -signal.SIGKILL for item in found.evidence):
+        return False
+    if found.cause in _ENDS and best.gpu_class == "fabric" and best.xid is None:
+        return False  # a counter that rose: links try again, and no process ends of it
+    in_time = not _late(scene, best) or not (found.cause in _OWN_EXCEPTIONS or best.gpu_class == "application")
+    return in_time and found.cause in BEATS[best.gpu_class]
 
 
 def _slot_of(scene: Scene, origin: int | None) -> int | None:

@@ -117,29 +117,41 @@ def test_a_gpu_that_came_back_is_not_blamed_for_what_comes_later() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "number", "cause", "confidence"),
+    ("kind", "number", "code", "cause", "confidence"),
     [
-        ("xid", 48, "gpu_memory", "confirmed"),
-        ("xid", 94, "gpu_memory", "confirmed"),
-        ("xid", 167, "pcie", "confirmed"),
-        ("xid", 119, "gpu_driver", "likely"),
-        ("xid", 74, "nvlink", "likely"),
-        ("ecc", 0, "gpu_memory", "likely"),
-        ("remap", 0, "gpu_memory", "likely"),
-        ("nvlink", 0, "nvlink", "likely"),
-        ("xid", 63, "process_killed", "confirmed"),
-        ("xid", 4242, "process_killed", "confirmed"),
-        ("xid", 13, "illegal_access", "likely"),
+        ("xid", 48, -9, "gpu_memory", "confirmed"),
+        ("xid", 94, -6, "gpu_memory", "confirmed"),
+        ("xid", 167, -9, "pcie", "confirmed"),
+        ("xid", 119, -9, "gpu_driver", "likely"),
+        ("xid", 74, -6, "nvlink", "likely"),
+        ("xid", 74, -9, "process_killed", "confirmed"),
+        ("ecc", 0, -9, "gpu_memory", "likely"),
+        ("remap", 0, 1, "gpu_memory", "likely"),
+        ("nvlink", 0, -6, "process_killed", "confirmed"),
+        ("xid", 63, -9, "process_killed", "confirmed"),
+        ("xid", 4242, -9, "process_killed", "confirmed"),
+        ("xid", 13, -6, "illegal_access", "likely"),
+        ("xid", 13, -9, "process_killed", "confirmed"),
     ],
 )
-def test_what_a_happening_makes_of_a_kill(kind: Any, number: int, cause: str, confidence: str) -> None:
-    """A kill that somebody sent looks like any other; its GPU may tell why, as sure as its kind of report is."""
+def test_what_a_happening_makes_of_an_end(kind: Any, number: int, code: int, cause: str, confidence: str) -> None:
+    """An end without a word may be explained by the GPU, as surely as its kind of report is; but not each end by each report."""
     story = GpuStory()
     story.gpu(1, 20.5, kind, number)
     story.die(1, 21.0)
-    story.exit(1, 21.5, -9)
+    story.exit(1, 21.5, code)
     assert story.answer == (cause, 1, confidence)
     assert len(gpu_texts(story.record())) == 1  # told in any case
+
+
+@pytest.mark.parametrize("kind", ["nvlink", "xid"])
+def test_errors_of_the_links_explain_a_collective_that_broke(kind: Any) -> None:
+    """On one GPU, with nothing else told, they are the likely cause, and name the rank."""
+    story = GpuStory()
+    story.gpu(1, 20.5, kind, 74)
+    story.echo(0, 21.0)
+    story.echo(1, 21.0)
+    assert story.answer == ("nvlink", 1, "likely")
 
 
 @pytest.mark.parametrize("kind", ["nvlink", "xid"])

@@ -22,6 +22,11 @@ def uuid(rank: int) -> str:
     return f"GPU-{rank:08x}-0000-0000-0000-000000000000"
 
 
+def gpu_texts(record: dict[str, Any]) -> list[str]:
+    """What the record tells of GPUs."""
+    return [sign["text"] for sign in record["evidence"] if sign["kind"] == "gpu"]
+
+
 class GpuStory(Story):
     """Ranks that train since second 10 and have made ten steps, each on a GPU of its own: it is second 20."""
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, get_args
 
 import pytest
 
+from headway_exporter.cli import _parser
 from headway_exporter.health.xids import BLAMES, MOST_BYTES, XidClass, XidTableError, load
 from headway_exporter.labels import CAUSES
 
@@ -136,6 +140,31 @@ def test_a_bad_file_is_refused_in_one_line(tmp_path: Path, content: Any, words: 
     assert message.startswith(str(path))
     assert words in message
     assert "\n" not in message
+
+
+def run(*options: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    """The sidecar's command, which must end by itself."""
+    command = [sys.executable, "-m", "headway_exporter", "--listen", "127.0.0.1:0", *options]
+    return subprocess.run(command, capture_output=True, text=True, env=os.environ | environ, timeout=60, check=False)
+
+
+def test_the_command_refuses_a_bad_table(tmp_path: Path) -> None:
+    """Option and environment variable alike: exit 2 and one line that names file, row and what would do."""
+    path = str(table_file(tmp_path, {"v": 1, "xids": [{"number": 79, "class": "bad"}]}))
+    for done in (run("--xid-table", path), run(HEADWAY_XID_TABLE=path)):
+        assert done.returncode == 2
+        assert done.stdout == ""
+        [line] = done.stderr.splitlines()
+        for words in ("--xid-table", path, "row 1", "XID 79", "hardware"):
+            assert words in line
+
+
+def test_the_command_takes_a_good_table(tmp_path: Path) -> None:
+    """What the option names reaches the fold."""
+    path = str(table_file(tmp_path, {"v": 1, "xids": [{"number": 79, "class": "driver"}]}))
+    options = _parser({}).parse_args(["--xid-table", path])
+    assert options.xid_table.of(79).cls == "driver"
+    assert _parser({}).parse_args([]).xid_table == TABLE
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:

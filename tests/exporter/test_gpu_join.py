@@ -209,6 +209,27 @@ def test_xid_45_alone() -> None:
     assert gpu_texts(story.record())[0].startswith("XID 45")
 
 
+def test_xid_45_just_before_the_death_is_seen() -> None:
+    """The kernel clears away a process before it tells of its death: that is no sign of anything else."""
+    story = GpuStory()
+    story.xid(1, 20.5, 45)
+    story.die(1, 22.0)
+    assert story.answer == ("process_killed", 1, "likely")
+    assert gpu_texts(story.record()) == []
+
+
+@pytest.mark.parametrize("also", [(0, 45), (1, 63)])
+def test_xid_45_that_is_not_alone(also: tuple[int, int]) -> None:
+    """On another GPU too, or beside another report of its own GPU, it tells nothing."""
+    story = GpuStory()
+    story.xid(1, 20.5, 45)
+    story.xid(also[0], 20.6, also[1])
+    story.echo(0, 40.0)
+    story.echo(1, 40.0)
+    assert story.diagnosis.alternatives == ()
+    assert not [text for text in gpu_texts(story.record()) if "XID 45" in text]
+
+
 def test_xid_45_beside_the_error_that_it_echoes() -> None:
     """With another XID on its GPU it is left out."""
     story = GpuStory()

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from gpu_story import GpuStory, gpu_texts, uuid
 from report_story import write_records
 
 from headway_exporter.gpus import MOST_KEPT
-from headway_exporter.health.xids import load
+from headway_exporter.health.xids import XidClass, load
 from headway_exporter.memory import encoder, recall
 from headway_exporter.observations import VerdictSeen
 from headway_exporter.origins import resolve
 from headway_exporter.pod import Pod
+from headway_exporter.recoveries import MOST_GPU
 from headway_exporter.report import parse
 from headway_exporter.report.load import load as load_runs
 from headway_exporter.report.markdown import markdown
@@ -44,6 +45,11 @@ def test_a_programs_fault_twice_on_one_gpu() -> None:
     """It hints at the GPU: less sure, the GPU's memory as an alternative, and the text says so."""
     story = GpuStory()
     faults(story, 1)
+    assert story.answer == ("illegal_access", 1, "confirmed")
+    story = GpuStory()
+    story.xid(1, 20.5, 13)
+    story.xid(1, 21.0, 31)  # one fault, told twice
+    story.caught(1, 21.5, "RuntimeError", category="illegal_access")
     assert story.answer == ("illegal_access", 1, "confirmed")
     story = GpuStory()
     faults(story, 1, 1)
@@ -118,6 +124,35 @@ def test_late_evidence_revises_the_record_of_a_closed_incident() -> None:
     assert len(gpu_texts(after)) == 1
     assert story.written() == []
     assert (dict(story.pod.failures.outcomes), dict(story.pod.failures.incident_causes)) == counted
+
+
+def test_late_evidence_that_explains_nothing_is_told_too() -> None:
+    """A remapped row changes no cause, but the record has it, in a further revision."""
+    story = GpuStory()
+    story.die(1, 21.0)
+    end = story.again(22.0, steps=3)
+    story.event(0, "checkpoint", end, stage="committed", step=13)
+    [before] = story.written()
+    story.xid(1, 20.9, 63, told=end + 5)
+    [after] = story.written()
+    assert (after["cause"], after["revision"]) == (before["cause"], 1)
+    assert gpu_texts(after)[0].startswith("XID 63")
+
+
+def test_late_evidence_about_an_incident_that_was_at_rest() -> None:
+    """However long ago it closed, and whatever came since: what is learnt of it is written."""
+    story = GpuStory()
+    story.die(1, 21.0)
+    end = story.again(22.0, steps=3)
+    story.event(0, "checkpoint", end, stage="committed", step=13)
+    story.caught(0, end + 1)
+    assert len(story.written()) == 1
+    story.pod.advance(end + 700)
+    assert story.written() == []
+    assert story.pod.failures.incidents[0].at_rest
+    story.gpu(1, 21.2, "lost", told=end + 701)
+    [after] = story.written()
+    assert (after["cause"], after["revision"]) == ("gpu_fell_off_bus", 1)
 
 
 def test_late_evidence_is_given_to_the_failure_that_it_belongs_to() -> None:
@@ -265,6 +300,7 @@ def test_thousands_of_echoes_leave_room_for_the_one_fault() -> None:
     for nth in range(20_000):
         story.xid(nth % 8, 34.0 + nth / 1000, 100 + nth % 50)
     assert len(story.pod.gpus.recent) <= MOST_KEPT
+    assert len(story.pod.failures.recoveries[-1].current.gpu) <= MOST_GPU * len(get_args(XidClass))
     assert len(json.dumps(story.record())) < 1 << 18
 
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headway.command_line import Parser
 from headway.environment import Identity, run_name_problem
+from headway_exporter.health.xids import XidTableError, load
 from headway_exporter.linger import Scrapes
 from headway_exporter.server import Server, health, json_document, metrics, parse_address
 from headway_exporter.sidecar import Sidecar
@@ -26,6 +27,7 @@ from headway_exporter.thresholds import DEFAULT, NAMES, pair, pairs, unit
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from headway_exporter.health.xids import XidTable
     from headway_exporter.thresholds import Thresholds
 
 DEFAULT_LISTEN: Final = ":9838"
@@ -58,6 +60,7 @@ def _serve(options: argparse.Namespace, thresholds: Thresholds) -> int:
         state_dir=options.state_dir,
         telemetry=Telemetry.from_env(options.run, options.pod_index, os.environ),
         thresholds=thresholds,
+        xids=options.xid_table,
     )
     scrapes = Scrapes()
     routes = {
@@ -157,6 +160,14 @@ def _parser(environ: Mapping[str, str]) -> Parser:
         "(HEADWAY_LINGER_SECONDS, default %(default)s)",
     )
     parser.add_argument(
+        "--xid-table",
+        type=_xid_table,
+        metavar="FILE",
+        default=environ.get("HEADWAY_XID_TABLE") or "",
+        help="JSON file whose rows replace those of the built-in table of what the GPU driver's errors (XIDs) mean: "
+        '{"v": 1, "xids": [{"number": 94, "class": "informational"}]} (HEADWAY_XID_TABLE, default none)',
+    )
+    parser.add_argument(
         "--threshold",
         type=_threshold,
         action="append",
@@ -221,6 +232,13 @@ def _address(text: str) -> tuple[str, int]:
 
 def _state_dir(text: str) -> Path | None:
     return Path(text).absolute() if text else None
+
+
+def _xid_table(text: str) -> XidTable:
+    try:
+        return load(Path(text) if text else None)
+    except XidTableError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def _seconds(text: str) -> float:

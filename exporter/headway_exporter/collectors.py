@@ -36,12 +36,13 @@ from headway_exporter.schema import COMMON_LABELS, METRICS
 if TYPE_CHECKING:
     import threading
     from collections import Counter
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from prometheus_client.metrics_core import Metric as Family
 
     from headway_exporter.distribution import Distribution
     from headway_exporter.follow import Follower
+    from headway_exporter.health.instruments import AnyInstrument
     from headway_exporter.pod import Pod
     from headway_exporter.store import Store
 
@@ -228,6 +229,8 @@ class PodCollector(Collector):
 
     def __init__(self, pod: Pod, follower: Follower, lock: threading.Lock) -> None:
         self.store: Store | None = None
+        self.instruments: Sequence[AnyInstrument] = ()
+        """What is measured here and now, which no store keeps."""
         self._pod = pod
         self._follower = follower
         self._lock = lock
@@ -263,6 +266,10 @@ class PodCollector(Collector):
             return self.samples()
 
     def _shown(self) -> list[Sample]:
+        measured = [sample for one in self.instruments for sample in one.samples()]
+        return [*self._remembered(), *measured]
+
+    def _remembered(self) -> list[Sample]:
         store = self.store
         if store is None:
             return self._live()

@@ -168,6 +168,33 @@ class VerdictSeen:
         return round(self.mono * 1e6), 3
 
 
+@dataclass(frozen=True, slots=True)
+class GpuSeen:
+    """Something happened to a GPU of this machine, as its driver tells.
+
+    `kind`: `xid`, an error that the driver reported (`xid` is its number); `ecc`, memory errors that could not be corrected (`count`
+    more of them); `nvlink`, errors of its links (`count` more); `lost`, it does not answer any more; `back`, it answers again; `remap`, a
+    bad row could not be replaced.
+    """
+
+    uuid: str
+    kind: Literal["xid", "ecc", "nvlink", "lost", "back", "remap"]
+    mono: float
+    wall: float
+    """Seconds since 1970."""
+    xid: int = 0
+    count: int = 1
+    text: str = ""
+    """For people, short: what the driver said, or which counter rose."""
+    parts: tuple[str, ...] = ()
+    """UUIDs of its MIG devices, as ranks may name them."""
+
+    @property
+    def key(self) -> Key:
+        """Its place in time."""
+        return round(self.mono * 1e6), 1
+
+
 Key = tuple[int, int]
 """Place in time: microseconds, and at equal times steps before events before deaths.
 
@@ -175,7 +202,7 @@ Journal lines round to microseconds, so a step that came just before a line must
 comes before its death.
 """
 
-Observation = EventSeen | StepSeen | StepsSeen | DeathSeen | VerdictSeen
+Observation = EventSeen | StepSeen | StepsSeen | DeathSeen | VerdictSeen | GpuSeen
 
 
 @dataclass(frozen=True, slots=True)

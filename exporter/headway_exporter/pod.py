@@ -17,6 +17,7 @@ from headway_exporter.checkpoints import Checkpoints
 from headway_exporter.claims import claim
 from headway_exporter.failures import Failures
 from headway_exporter.gpus import Gpus
+from headway_exporter.health.cgroups import Container
 from headway_exporter.ledger import Ledger
 from headway_exporter.observations import NANOSECONDS, DeathSeen, EventSeen, GpuSeen, StepSeen, StepsSeen, VerdictSeen
 from headway_exporter.replay import ReplayChecks
@@ -55,6 +56,7 @@ class Pod:
         self.steps = Steps()
         self.replay_checks = ReplayChecks()
         self.gpus = Gpus()
+        self.container = Container()
         self.dropped: Counter[str] = Counter()
         self.clock_anomalies: Counter[str] = Counter()
         self.exports: Counter[tuple[str, str]] = Counter()
@@ -74,7 +76,6 @@ class Pod:
         self._launcher_gone = False
         self._gone_since = 0.0
         self.last_trace = 0.0
-        self._oom_kills: int | None = None
 
     # Time.
 
@@ -136,7 +137,7 @@ class Pod:
         self._generation = (self._generation[0], self._launchers, self._generation[2] + 1)
         self._gone_since = self.last_trace
         self._launcher_gone = True
-        self._oom_kills = None
+        self.container.replaced()
         self._note_state(self.last_trace)
 
     # The fold.
@@ -340,7 +341,7 @@ class Pod:
             if self._launchers == self._generation[1]:
                 self._gone_since = self.last_trace
             self._generation = generation
-            self._oom_kills = None  # a new container counts from 0
+            self.container.replaced()
         return generation
 
     def _unexplained(self, slot: Slot, event: Event, again: bool) -> None:
@@ -389,6 +390,8 @@ class Pod:
         self.ledger.failed(_ns(evidence.at))
 
     def _recover(self, evidence: Evidence) -> None:
+        if self.container.take_kill(evidence.at, self.failures.limits.oom_before_seconds):
+            self.failures.oom_rose = evidence.at
         markers = tuple(
             signs.marker(slot, self.ledger.slot(slot.number).state)
             for slot in self.slots.values()
@@ -432,11 +435,9 @@ class Pod:
             books.reached(_ns(event.mono), step - 1)  # the newest may yet be on its way through the ring
         self._writer_dropped(slot, event.fields)
         self.info.phase_gaps_seen(event.fields.get("phase_gaps", {}))
-        kills = event.fields.get("oom_kills")
-        if kills is not None:
-            if self._oom_kills is not None and kills > self._oom_kills:
-                self.failures.oom_rose = event.mono
-            self._oom_kills = kills
+        self.container.sample(event)
+        if self.failures.recovering is not None and self.container.take_kill(event.mono, 0.0):
+            self.failures.oom_rose = event.mono
 
     def _writer_dropped(self, slot: Slot, fields: Any) -> None:
         count = min(fields.get("dropped", 0), 1 << 50)

@@ -131,7 +131,7 @@ _GPUS: Final = (
 _HOST: Final = (
     panels.series(
         "Host memory",
-        "Use of the trainer container's memory limit. At 100 % the kernel kills a process of it.",
+        "Use of the trainer container's memory limit and of the node's memory, cached files left out. At 100 % the kernel kills a process.",
         queries.MEMORY,
         "percentunit",
         width=8,
@@ -153,7 +153,7 @@ _HOST: Final = (
     ),
     panels.states(
         "Network cards",
-        "Whether the link of each card is up.",
+        "Whether each InfiniBand, RoCE or EFA device that ever had a link has one.",
         queries.NIC,
         words.UP,
         width=8,

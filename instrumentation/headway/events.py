@@ -195,7 +195,9 @@ KINDS: Final[Mapping[str, Kind]] = {
             "open_files": Field(INTEGER, "open file descriptors"),
             "cgroup_limit_bytes": Field(INTEGER, "memory limit of the container; absent when unlimited"),
             "cgroup_used_bytes": Field(INTEGER, "memory in use in the container"),
-            "cgroup_cache_bytes": Field(INTEGER, "of these, cached pages of files that the kernel can take back at once"),
+            "cgroup_cache_bytes": Field(
+                INTEGER, "of these, cached pages of files that the kernel can take back at once"
+            ),
             "oom_kills": Field(INTEGER, "the container's oom_kill counter"),
             "at": Field(TEXT, "function (file:line) of the main thread's innermost Python frame"),
             "collective": Field(FLAG, "the main thread is inside a collective"),

@@ -1,4 +1,4 @@
-"""GPU and host health. Metrics of GPUs, hosts, network cards and volumes come with a later version of the sidecar."""
+"""GPU and host health. Metrics of GPUs come with a later version of the sidecar."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ NVLINK_ERRORS: Final = (Query(_increase("headway_gpu_nvlink_errors_total", "kind
 
 MEMORY: Final = (
     Query(
-        f"max by (pod_index) (\n  headway_host_memory_used_bytes{{{OF_PODS}}}\n  / headway_host_memory_limit_bytes{{{OF_PODS}}}\n)",
-        "pod {{pod_index}}",
+        f"max by (pod_index, scope) (\n  headway_host_memory_used_bytes{{{OF_PODS}}}\n  / headway_host_memory_limit_bytes{{{OF_PODS}}}\n)",
+        "pod {{pod_index}} {{scope}}",
     ),
 )
 STORAGE: Final = (

@@ -390,8 +390,6 @@ class Pod:
         self.ledger.failed(_ns(evidence.at))
 
     def _recover(self, evidence: Evidence) -> None:
-        if self.container.take_kill(evidence.at, self.failures.limits.oom_before_seconds):
-            self.failures.oom_rose = evidence.at
         markers = tuple(
             signs.marker(slot, self.ledger.slot(slot.number).state)
             for slot in self.slots.values()
@@ -406,6 +404,12 @@ class Pod:
             incarnation=self._incarnation,
             booked=self.ledger.booked(losses.STATES),
         )
+        self._out_of_memory(evidence.at, evidence.wall, self.failures.limits.oom_before_seconds)
+
+    def _out_of_memory(self, at: float, wall: float, within_seconds: float) -> None:
+        """Whether the failure under way was the kernel's, which had no memory left."""
+        if self.failures.recovering is not None and self.container.take_kill(at, within_seconds):
+            self.failures.ran_out_of_memory(signs.out_of_memory(at, wall, self.container.kills))
 
     def _checkpoint(self, slot: Slot, event: Event) -> None:
         completed = self.steps.completed
@@ -436,8 +440,7 @@ class Pod:
         self._writer_dropped(slot, event.fields)
         self.info.phase_gaps_seen(event.fields.get("phase_gaps", {}))
         self.container.sample(event)
-        if self.failures.recovering is not None and self.container.take_kill(event.mono, 0.0):
-            self.failures.oom_rose = event.mono
+        self._out_of_memory(event.mono, event.wall, 0.0)
 
     def _writer_dropped(self, slot: Slot, fields: Any) -> None:
         count = min(fields.get("dropped", 0), 1 << 50)

@@ -65,8 +65,8 @@ class HostProbe:
             load=os.getloadavg()[0] / (psutil.cpu_count() or 1),
             own_memory=self._process.memory_info().rss,
             pressure=pressure_ratio(self._pressure),
-            cpu=None if before is None else _share(now.busy - before.busy, now.total - before.total),
-            own_cpu=None if before is None else _share(now.own - before.own, now.mono - before.mono),
+            cpu=None if before is None else busy_ratio(before, now),
+            own_cpu=None if before is None else own_ratio(before, now),
         )
 
     def samples(self, value: HostReading) -> Iterator[Sample]:
@@ -108,6 +108,13 @@ def pressure_ratio(file: Path) -> float | None:
         return None
 
 
-def _share(part: float, whole: float) -> float | None:
-    """None where no time has passed; counters of the kernel may jump back a little."""
-    return max(0.0, part / whole) if whole > 0 else None
+def busy_ratio(before: ProcessorTime, now: ProcessorTime) -> float | None:
+    """Share of the machine's processors that were busy; None where no time has passed. Counters of the kernel may jump back a little."""
+    passed = now.total - before.total
+    return min(1.0, max(0.0, (now.busy - before.busy) / passed)) if passed > 0 else None
+
+
+def own_ratio(before: ProcessorTime, now: ProcessorTime) -> float | None:
+    """Share of one processor that this process used, above 1 with several threads; None where no time has passed."""
+    passed = now.mono - before.mono
+    return (now.own - before.own) / passed if passed > 0 else None

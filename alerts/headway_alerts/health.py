@@ -178,11 +178,13 @@ min by (run) (
   min by (run, pod_index, volume) (headway_storage_available_bytes)
   / on (run, pod_index, volume)
   (max by (run, pod_index, volume) (headway_storage_size_bytes) > 0)
-) < {config.storage_low_ratio:g}""",
+) < {config.storage_low_ratio:g}
+or
+min by (run) (headway_storage_inodes_available_ratio) < {config.storage_low_ratio:g}""",
         summary=f"A volume of run {RUN} has only {PERCENT} left",
         description=(
-            f"The next checkpoints of run {RUN} will fail when it is full. Remove old checkpoints, never the newest two that are durable, "
-            "or make the volume larger."
+            f"The next checkpoints of run {RUN} will fail when it has no more space, or room for files. Remove old "
+            "checkpoints, never the newest two that are durable, or make the volume larger."
         ),
         wait_seconds=300,
         keep_seconds=config.keep_firing_seconds,

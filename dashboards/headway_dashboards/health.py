@@ -160,6 +160,37 @@ _HOST: Final = (
         height=6,
         empty=UNMEASURED,
     ),
+    panels.series(
+        "Processors and memory pressure",
+        "Share of the node's processors that are busy, and of the time in which some process waited for memory: minutes of that come "
+        "before the kernel kills one.",
+        queries.BUSY,
+        "percentunit",
+        width=8,
+        height=6,
+        empty=UNMEASURED,
+        most=1,
+    ),
+    panels.series(
+        "Checkpoint throughput",
+        "Bytes of all local ranks over the time of the slowest one, of each save and load. One pod far below the rest has a slow way to "
+        "the storage.",
+        queries.THROUGHPUT,
+        "Bps",
+        width=8,
+        height=6,
+        empty="no save or load in this time",
+    ),
+    panels.series(
+        "Network errors",
+        "What the cards count anew: lost links and broken symbols are a cable's, retries and time-outs the path's. Single ones are normal.",
+        queries.NIC_ERRORS,
+        "none",
+        width=8,
+        height=6,
+        empty="none",
+        decimals=0,
+    ),
 )
 
 DASHBOARD: Final = Dashboard(

@@ -143,9 +143,8 @@ HEALTH_CASES = (
         expected=Expected(
             "warning",
             "A volume of run demo has only 9% left",
-            "The next checkpoints of run demo will fail when it is full. Remove old checkpoints, never the "
-            "newest two that are durable, or "
-            "make the volume larger.",
+            "The next checkpoints of run demo will fail when it has no more space, or room for files. Remove old "
+            "checkpoints, never the newest two that are durable, or make the volume larger.",
         ),
         near={
             "a tenth is left": {
@@ -153,6 +152,24 @@ HEALTH_CASES = (
                 one("headway_storage_size_bytes", volume="checkpoints"): "100x400",
             }
         },
+    ),
+    Case(
+        "HeadwayStorageLow",
+        {
+            one("headway_storage_available_bytes", volume="checkpoints"): "50x400",
+            one("headway_storage_size_bytes", volume="checkpoints"): "100x400",
+            one("headway_storage_inodes_available_ratio", volume="checkpoints"): "0.5x20 0.02x40 0.5x300",
+        },
+        silent="10m",
+        fires="10m15s",
+        resolved="21m",
+        expected=Expected(
+            "warning",
+            "A volume of run demo has only 2% left",
+            "The next checkpoints of run demo will fail when it has no more space, or room for files. Remove old "
+            "checkpoints, never the newest two that are durable, or make the volume larger.",
+        ),
+        near={"a tenth is left": {one("headway_storage_inodes_available_ratio", volume="checkpoints"): "0.1x400"}},
     ),
     Case(
         "HeadwayNicDown",

@@ -1,4 +1,4 @@
-"""Alerts on the hardware and the host under a run. Their metrics are planned (`headway_alerts.planned`): silent until they are exported."""
+"""Alerts on the hardware and the host under a run. Those on GPUs are silent until their metrics (`headway_alerts.planned`) are exported."""
 
 from __future__ import annotations
 
@@ -155,14 +155,14 @@ def _memory_pressure(config: Config) -> Alert:
         severity="warning",
         expr=f"""\
 max by (run) (
-  max by (run, pod_index) (headway_host_memory_used_bytes)
-  / on (run, pod_index)
-  (max by (run, pod_index) (headway_host_memory_limit_bytes) > 0)
+  max by (run, pod_index, scope) (headway_host_memory_used_bytes)
+  / on (run, pod_index, scope)
+  (max by (run, pod_index, scope) (headway_host_memory_limit_bytes) > 0)
 ) > {config.memory_pressure_ratio:g}""",
-        summary=f"A pod of run {RUN} uses {PERCENT} of its memory",
+        summary=f"A pod of run {RUN}, or its node, uses {PERCENT} of its memory",
         description=(
             f"The kernel will kill a process of run {RUN} when the limit is reached, and the checkpoint writers are the largest. Find "
-            "out what grows (queued saves, data workers), or raise the limit."
+            "out what grows (queued saves, data workers, another pod on the node), or raise the limit."
         ),
         wait_seconds=300,
         keep_seconds=config.keep_firing_seconds,
@@ -178,11 +178,13 @@ min by (run) (
   min by (run, pod_index, volume) (headway_storage_available_bytes)
   / on (run, pod_index, volume)
   (max by (run, pod_index, volume) (headway_storage_size_bytes) > 0)
-) < {config.storage_low_ratio:g}""",
+) < {config.storage_low_ratio:g}
+or
+min by (run) (headway_storage_inodes_available_ratio) < {config.storage_low_ratio:g}""",
         summary=f"A volume of run {RUN} has only {PERCENT} left",
         description=(
-            f"The next checkpoints of run {RUN} will fail when it is full. Remove old checkpoints, never the newest two that are durable, "
-            "or make the volume larger."
+            f"The next checkpoints of run {RUN} will fail when it has no more space, or room for files. Remove old "
+            "checkpoints, never the newest two that are durable, or make the volume larger."
         ),
         wait_seconds=300,
         keep_seconds=config.keep_firing_seconds,

@@ -1,4 +1,4 @@
-"""Metrics that rules already use and that the sidecar does not export yet: health of GPUs, host, network cards and storage.
+"""Metrics that rules already use and that the sidecar does not export yet: health of GPUs.
 
 Their rules are silent until then. A family whose metrics are in the exporter's schema leaves this list (a test says so), and from then on
 the schema alone is what the rules are checked against.
@@ -10,7 +10,7 @@ from typing import Final
 
 from headway_exporter.schema import METRICS, Labels, Metric
 
-FAMILIES: Final = ("headway_gpu_", "headway_host_", "headway_nic_", "headway_storage_")
+FAMILIES: Final = ("headway_gpu_",)
 
 _GPU: Final[Labels] = {"gpu": None, "UUID": None, "pci_bus_id": None, "modelName": None}
 
@@ -23,11 +23,6 @@ _CATALOGUE: Final = (
     Metric("headway_gpu_nvlink_errors_total", "counter", "NVLink errors.", {**_GPU, "kind": None}),
     Metric("headway_gpu_xid_errors_total", "counter", "Driver errors.", {**_GPU, "xid": None, "class": None}),
     Metric("headway_gpu_recovery_action", "gauge", "What the driver asks for; 0 is nothing.", _GPU),
-    Metric("headway_host_memory_used_bytes", "gauge", "Memory that the trainer's container uses."),
-    Metric("headway_host_memory_limit_bytes", "gauge", "What it may use."),
-    Metric("headway_nic_up", "gauge", "1 when the link of a network card is up.", {"device": None}),
-    Metric("headway_storage_available_bytes", "gauge", "Free space of a volume.", {"volume": None}),
-    Metric("headway_storage_size_bytes", "gauge", "Size of a volume.", {"volume": None}),
 )
 
 PLANNED: Final = {metric.name: metric for metric in _CATALOGUE}

@@ -131,7 +131,7 @@ _GPUS: Final = (
 _HOST: Final = (
     panels.series(
         "Host memory",
-        "Use of the trainer container's memory limit. At 100 % the kernel kills a process of it.",
+        "Use of the trainer container's memory limit and of the node's memory, cached files left out. At 100 % the kernel kills a process.",
         queries.MEMORY,
         "percentunit",
         width=8,
@@ -153,12 +153,43 @@ _HOST: Final = (
     ),
     panels.states(
         "Network cards",
-        "Whether the link of each card is up.",
+        "Whether each InfiniBand, RoCE or EFA device that ever had a link has one.",
         queries.NIC,
         words.UP,
         width=8,
         height=6,
         empty=UNMEASURED,
+    ),
+    panels.series(
+        "Processors and memory pressure",
+        "Share of the node's processors that are busy, and of the time in which some process waited for memory: minutes of that come "
+        "before the kernel kills one.",
+        queries.BUSY,
+        "percentunit",
+        width=8,
+        height=6,
+        empty=UNMEASURED,
+        most=1,
+    ),
+    panels.series(
+        "Checkpoint throughput",
+        "Bytes of all local ranks over the time of the slowest one, of each save and load. One pod far below the rest has a slow way to "
+        "the storage.",
+        queries.THROUGHPUT,
+        "Bps",
+        width=8,
+        height=6,
+        empty="no save or load in this time",
+    ),
+    panels.series(
+        "Network errors",
+        "What the cards count anew: lost links and broken symbols are a cable's, retries and time-outs the path's. Single ones are normal.",
+        queries.NIC_ERRORS,
+        "none",
+        width=8,
+        height=6,
+        empty="none",
+        decimals=0,
     ),
 )
 

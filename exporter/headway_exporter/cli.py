@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headway.command_line import Parser
 from headway.environment import Identity, run_name_problem
+from headway_exporter.health.fitted import fitted
+from headway_exporter.health.nics import SYSFS
 from headway_exporter.health.xids import XidTableError, load
 from headway_exporter.linger import Scrapes
 from headway_exporter.server import Server, health, json_document, metrics, parse_address
@@ -52,7 +54,7 @@ def main(argv: Sequence[str] | None = None, thresholds: Thresholds = DEFAULT) ->
 
 
 def _serve(options: argparse.Namespace, thresholds: Thresholds) -> int:
-    sidecar = Sidecar(
+    sidecar: Sidecar = Sidecar(
         options.dir,
         options.run,
         options.pod_index,
@@ -61,6 +63,7 @@ def _serve(options: argparse.Namespace, thresholds: Thresholds) -> int:
         telemetry=Telemetry.from_env(options.run, options.pod_index, os.environ),
         thresholds=thresholds,
         xids=options.xid_table,
+        instruments=fitted(options, lambda: sidecar.checkpoint_dir),
     )
     scrapes = Scrapes()
     routes = {
@@ -145,11 +148,26 @@ def _parser(environ: Mapping[str, str]) -> Parser:
     )
     parser.add_argument(
         "--state-dir",
-        type=_state_dir,
+        type=_folder,
         metavar="FOLDER",
         default="" if identity.state_directory is None else str(identity.state_directory),
         help="folder that outlives the pod, where the sidecar keeps its memory: with it no counter steps back when the sidecar or the pod "
         "is started again; shared by all pods of the run, who settle in it where a failure began (HEADWAY_STATE_DIR, default none)",
+    )
+    parser.add_argument(
+        "--checkpoint-dir",
+        type=_folder,
+        metavar="FOLDER",
+        default=environ.get("HEADWAY_CHECKPOINT_DIR", ""),
+        help="folder of the trainer's checkpoints, as this container sees it, to watch its free space (HEADWAY_CHECKPOINT_DIR, default "
+        "where the trainer says they are)",
+    )
+    parser.add_argument(
+        "--sysfs-root",
+        type=Path,
+        metavar="FOLDER",
+        default=environ.get("HEADWAY_SYSFS_ROOT") or str(SYSFS),
+        help="where the machine's /sys is mounted, to watch its network cards (HEADWAY_SYSFS_ROOT, default %(default)s)",
     )
     parser.add_argument(
         "--linger-seconds",
@@ -230,7 +248,7 @@ def _address(text: str) -> tuple[str, int]:
         raise argparse.ArgumentTypeError(str(error)) from error
 
 
-def _state_dir(text: str) -> Path | None:
+def _folder(text: str) -> Path | None:
     return Path(text).absolute() if text else None
 
 

@@ -16,6 +16,7 @@ from prometheus_client.samples import Exemplar
 
 from headway import clock
 from headway._version import __version__
+from headway_exporter.health import cgroups
 from headway_exporter.labels import (
     CAUSES,
     CLOCK_ANOMALIES,
@@ -71,6 +72,7 @@ def run(pod: Pod) -> Iterator[Sample]:
         yield "headway_heartbeat_timeout_seconds", (kind,), info.settings.get(f"heartbeat_{kind}_seconds")
     for phase, seconds in info.phase_gaps.items():
         yield "headway_phase_gap_max_seconds", (phase,), seconds
+    yield from cgroups.samples(pod)
 
 
 def steps(pod: Pod) -> Iterator[Sample]:
@@ -122,6 +124,8 @@ def checkpoints(pod: Pod) -> Iterator[Sample]:
     yield "headway_checkpoint_blocking_seconds", (), known.blocking
     yield "headway_checkpoint_write_seconds", (), known.writing
     yield "headway_checkpoint_load_seconds", (), known.loading
+    yield "headway_storage_written_bytes_total", (), known.written_bytes
+    yield "headway_storage_read_bytes_total", (), known.read_bytes
     yield "headway_async_queue_depth", (), max((slot.depth for slot in alive), default=0)
     oldest = [slot.oldest_wall for slot in alive if slot.depth and slot.oldest_wall is not None]
     yield "headway_async_queue_oldest_timestamp_seconds", (), min(oldest, default=None)

@@ -85,6 +85,13 @@ def launcher_stop(event: Event) -> Evidence | None:
     return _evidence("stop", event, f"launcher got {event.fields.get('name', number)}")
 
 
+def out_of_memory(at: float, wall: float, kills: int) -> Evidence:
+    """The kernel's own count rose in the trainer's container."""
+    return Evidence(
+        "oom", at, wall, f"the kernel killed a process of the container for lack of memory ({kills} so far)"
+    )
+
+
 def unexplained(kind: EvidenceKind, at: float, wall: float, slot: int, text: str) -> Evidence:
     """A new beginning that nobody announced is itself the first sign of an end."""
     return Evidence(kind, at, wall, text, slot)

@@ -172,6 +172,14 @@ class Failures:
         one.add(evidence)
         self._diagnose(one, recovery)
 
+    def ran_out_of_memory(self, evidence: Evidence) -> None:
+        """The kernel killed a process of the trainer's container at about the time of the failure under way."""
+        if self.recovering is not None:
+            self.oom_rose = evidence.at
+            one = self.recovering.current
+            one.add(evidence)
+            self._diagnose(one)
+
     def withdraw(self, slot: int) -> None:
         """The death of this slot's process was none: if it was all that told of the failure, there was no failure.
 

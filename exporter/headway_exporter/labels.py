@@ -70,7 +70,23 @@ INCIDENT_OUTCOMES: Final = ("recovered", "abandoned", "cancelled")
 
 ENTITY_KINDS: Final = ("rank", "node", "gpu")
 
-SOURCES: Final = ("trainer", "launcher", "state")
+VOLUMES: Final = ("checkpoints", "state", "journal")
+"""Folders whose space is watched: where the trainer's checkpoints lie, the state folder, and the one shared with the trainer."""
+
+NIC_ERRORS: Final = ("link_downed", "symbol", "retry", "timeout")
+"""What network cards count.
+
+`link_downed`: a port lost its link; `symbol`: broken symbols on the line, of a bad cable or transceiver; `retry`: packets that had to
+be sent again; `timeout`: answers that did not come in time, and peers that were slow or silent (EFA's word for it).
+"""
+
+MEMORY_SCOPES: Final = ("container", "node")
+"""Whose memory: the trainer's container, or the machine with all that runs on it."""
+
+_INSTRUMENTS: Final = ("host", "nics", *(f"storage_{volume}" for volume in VOLUMES))
+"""What the sidecar measures itself; see health."""
+
+SOURCES: Final = ("trainer", "launcher", "state", *_INSTRUMENTS)
 
 PHASES: Final = (
     "init",
@@ -125,4 +141,15 @@ SIGNALS: Final = ("traces", "logs")
 EXPORT_OUTCOMES: Final = ("ok", "failed", "dropped")
 """`failed`: the endpoint did not take it; `dropped`: it was never tried."""
 
-COLLECTORS: Final = ("run", "steps", "ledger", "checkpoints", "restarts", "incidents", "sources", "telemetry", "state")
+COLLECTORS: Final = (
+    "run",
+    "steps",
+    "ledger",
+    "checkpoints",
+    "restarts",
+    "incidents",
+    "sources",
+    "telemetry",
+    "state",
+    *_INSTRUMENTS,
+)

@@ -14,6 +14,7 @@ from headway_exporter.curve import StepCurve
 from headway_exporter.distribution import Distribution
 from headway_exporter.failures import Failures
 from headway_exporter.gpus import Gpus
+from headway_exporter.health.cgroups import Container
 from headway_exporter.health.xids import XidTable
 from headway_exporter.history import History
 from headway_exporter.incidents import Incident, State
@@ -38,6 +39,7 @@ CLASSES: Final[tuple[type, ...]] = (
     Attempts,
     Checkpoints,
     Circumstances,
+    Container,
     Contention,
     Diagnosis,
     Distribution,

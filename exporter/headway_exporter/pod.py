@@ -17,6 +17,7 @@ from headway_exporter.checkpoints import Checkpoints
 from headway_exporter.claims import claim
 from headway_exporter.failures import Failures
 from headway_exporter.gpus import Gpus
+from headway_exporter.health.cgroups import Container
 from headway_exporter.ledger import Ledger
 from headway_exporter.observations import NANOSECONDS, DeathSeen, EventSeen, GpuSeen, StepSeen, StepsSeen, VerdictSeen
 from headway_exporter.replay import ReplayChecks
@@ -65,6 +66,7 @@ class Pod:
         self.steps = Steps()
         self.replay_checks = ReplayChecks()
         self.gpus = Gpus(xids)
+        self.container = Container()
         self.dropped: Counter[str] = Counter()
         self.clock_anomalies: Counter[str] = Counter()
         self.exports: Counter[tuple[str, str]] = Counter()
@@ -84,7 +86,6 @@ class Pod:
         self._launcher_gone = False
         self._gone_since = 0.0
         self.last_trace = 0.0
-        self._oom_kills: int | None = None
 
     # Time.
 
@@ -146,7 +147,7 @@ class Pod:
         self._generation = (self._generation[0], self._launchers, self._generation[2] + 1)
         self._gone_since = self.last_trace
         self._launcher_gone = True
-        self._oom_kills = None
+        self.container.replaced()
         self._note_state(self.last_trace)
 
     # The fold.
@@ -351,7 +352,7 @@ class Pod:
             if self._launchers == self._generation[1]:
                 self._gone_since = self.last_trace
             self._generation = generation
-            self._oom_kills = None  # a new container counts from 0
+            self.container.replaced()
         return generation
 
     def _unexplained(self, slot: Slot, event: Event, again: bool) -> None:
@@ -416,6 +417,12 @@ class Pod:
         )
         if began:
             gpu_join.began(self.failures, self.gpus)
+        self._out_of_memory(evidence.at, evidence.wall, self.failures.limits.oom_before_seconds)
+
+    def _out_of_memory(self, at: float, wall: float, within_seconds: float) -> None:
+        """Whether the failure under way was the kernel's, which had no memory left."""
+        if self.failures.recovering is not None and self.container.take_kill(at, within_seconds):
+            self.failures.ran_out_of_memory(signs.out_of_memory(at, wall, self.container.kills))
 
     def _checkpoint(self, slot: Slot, event: Event) -> None:
         completed = self.steps.completed
@@ -445,11 +452,8 @@ class Pod:
             books.reached(_ns(event.mono), step - 1)  # the newest may yet be on its way through the ring
         self._writer_dropped(slot, event.fields)
         self.info.phase_gaps_seen(event.fields.get("phase_gaps", {}))
-        kills = event.fields.get("oom_kills")
-        if kills is not None:
-            if self._oom_kills is not None and kills > self._oom_kills:
-                self.failures.oom_rose = event.mono
-            self._oom_kills = kills
+        self.container.sample(event)
+        self._out_of_memory(event.mono, event.wall, 0.0)
 
     def _writer_dropped(self, slot: Slot, fields: Any) -> None:
         count = min(fields.get("dropped", 0), 1 << 50)

@@ -19,6 +19,7 @@ EvidenceKind = Literal[
     "launcher_exit",
     "stop",  # the launcher was told to end
     "replaced",  # a new life without a word about the end of the old one
+    "oom",  # the kernel killed a process of the container for lack of memory
     "vanished",  # the pod was started again without a word about its end
     "gpu",  # something happened to a rank's GPU, as its driver tells; kept apart from the other signs
 ]

@@ -21,6 +21,8 @@ from headway_exporter.labels import (
     EXPORT_OUTCOMES,
     INCIDENT_OUTCOMES,
     LAYERS,
+    MEMORY_SCOPES,
+    NIC_ERRORS,
     OUTCOMES,
     PHASES,
     REASONS,
@@ -29,6 +31,7 @@ from headway_exporter.labels import (
     SIGNALS,
     SOURCES,
     STATES,
+    VOLUMES,
 )
 
 Type = Literal["gauge", "counter", "histogram"]
@@ -69,6 +72,8 @@ _NO_TRAINER: Final = "before the first trainer process"
 _NO_STEP: Final = "before the first step"
 _NO_COMMIT: Final = "before the first durable checkpoint"
 _NO_INCIDENT: Final = "no incident is open"
+_NO_HOST: Final = "the machine could not be looked at"
+_NO_VOLUME: Final = "per volume: the folder is not known, not mounted here, or does not answer"
 _NO_SAVE: Final = "before the first save was written"
 
 _CATALOGUE: Final = (
@@ -356,7 +361,105 @@ _CATALOGUE: Final = (
         {"entity_kind": ENTITY_KINDS, "entity": None},
         absent="per entity: fewer than two",
     ),
+    # The host.
+    Metric(
+        "headway_host_memory_used_bytes",
+        "gauge",
+        "Memory in use that the kernel cannot take back at once: by the trainer's container, or on the whole node.",
+        {"scope": MEMORY_SCOPES},
+        absent="container: no trainer lives, or its samples do not tell",
+    ),
+    Metric(
+        "headway_host_memory_limit_bytes",
+        "gauge",
+        "What may be used: the container's limit, or all memory of the node.",
+        {"scope": MEMORY_SCOPES},
+        absent="container: likewise, or it has no limit",
+    ),
+    Metric(
+        "headway_host_memory_pressure_ratio",
+        "gauge",
+        "Share of the last minute in which some process of the node waited for memory (PSI).",
+        absent="the kernel does not tell",
+    ),
+    Metric(
+        "headway_host_cpu_ratio",
+        "gauge",
+        "Share of the node's processors that were busy since the last look, ten seconds ago.",
+        absent="before the second look",
+    ),
+    Metric(
+        "headway_host_load_ratio",
+        "gauge",
+        "Processes of the node that ran or waited to, mean of the last minute, for each processor: above 1 they wait.",
+        absent=_NO_HOST,
+    ),
+    Metric(
+        "headway_host_oom_kills_total",
+        "counter",
+        "Processes of the trainer's container that were killed for lack of memory, while a trainer looked.",
+    ),
+    Metric(
+        "headway_host_trainer_memory_bytes",
+        "gauge",
+        "Resident memory of the local ranks, without their checkpoint writers; shared pages count for each.",
+        absent="no trainer lives, or none was sampled yet",
+    ),
+    Metric(
+        "headway_host_open_files",
+        "gauge",
+        "Open files of the local rank that has the most.",
+        absent="no trainer lives, or none was sampled yet",
+    ),
+    # Network cards.
+    Metric(
+        "headway_nic_up",
+        "gauge",
+        "1 when each port of an InfiniBand, RoCE or EFA device that ever had a link has one, 0 when one has lost it.",
+        {"device": None},
+        absent="there is no such device, or its ports never had a link",
+    ),
+    Metric(
+        "headway_nic_errors_total",
+        "counter",
+        "What a device counts as errors, as it counts them; device is `all` for the sum where there are more than twelve.",
+        {"device": None, "kind": NIC_ERRORS},
+        absent="per device and kind: it does not count them",
+    ),
+    # Storage.
+    Metric(
+        "headway_storage_available_bytes",
+        "gauge",
+        "Free space of a volume.",
+        {"volume": VOLUMES},
+        absent=_NO_VOLUME,
+    ),
+    Metric("headway_storage_size_bytes", "gauge", "Size of a volume.", {"volume": VOLUMES}, absent=_NO_VOLUME),
+    Metric(
+        "headway_storage_inodes_available_ratio",
+        "gauge",
+        "Free share of the files that a volume can hold.",
+        {"volume": VOLUMES},
+        absent=_NO_VOLUME + ", or has no such limit",
+    ),
+    Metric(
+        "headway_storage_written_bytes_total",
+        "counter",
+        "Sizes of the saves in headway_checkpoint_write_seconds: over its sum, the pod's throughput.",
+    ),
+    Metric(
+        "headway_storage_read_bytes_total",
+        "counter",
+        "Sizes of the loads in headway_checkpoint_load_seconds: over its sum, the pod's throughput.",
+    ),
     # The sidecar itself.
+    Metric("headway_sidecar_memory_bytes", "gauge", "Resident memory of the sidecar.", absent=_NO_HOST),
+    Metric(
+        "headway_sidecar_cpu_ratio",
+        "gauge",
+        "Share of one processor that the sidecar used since its last look, ten seconds ago.",
+        absent="before the second look",
+    ),
     Metric(
         "headway_source_last_update_timestamp_seconds",
         "gauge",

@@ -119,6 +119,11 @@ class Sidecar:
         """Whether the journals were looked at lately, or nobody is to look at them any more."""
         return self._stopping.is_set() or clock.monotonic() - self._polled < HEALTHY_SECONDS
 
+    @property
+    def checkpoint_dir(self) -> str:
+        """Where the trainer says that its checkpoints lie; empty: it says nothing."""
+        return self._pod.info.checkpoint_dir
+
     def status(self) -> dict[str, Any]:
         """What `/status.json` shows."""
         if self._store is not None and self._store.lost is None:

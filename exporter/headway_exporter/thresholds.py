@@ -63,6 +63,10 @@ class Thresholds:
     hang_silence_seconds: float = 60.0
     """Time without a step after which a death without samples is put down to a hang, when no heartbeat time-out is known."""
 
+    oom_before_seconds: float = 15.0
+    """The kernel counts an out-of-memory kill before it has freed the process's memory, which takes seconds: a rise of the count so long
+    before a death explains it."""
+
     verdict_after_seconds: float = 30.0
     """Time that the pods have to tell what they know of a failure before the lowest of them settles where it began."""
 

@@ -107,6 +107,7 @@ KINDS: Final[Mapping[str, Kind]] = {
             "ring": Field(FLAG, "whether steps are recorded"),
             "restart_budget": Field(INTEGER, "restarts that the launcher may make"),
             "backend": Field(TEXT, "collectives' backend: nccl or gloo"),
+            "checkpoint_dir": Field(TEXT, "folder of the checkpoints, as the trainer sees it"),
         },
     ),
     "train_entered": Kind(
@@ -132,7 +133,7 @@ KINDS: Final[Mapping[str, Kind]] = {
         {
             "stage": Field(TEXT, "one of CHECKPOINT_STAGES; committed: published and verified on all ranks"),
             "step": Field(INTEGER, "completed steps in it; loaded with 0 is a start from scratch"),
-            "bytes": Field(INTEGER, "size of this rank's shard"),
+            "bytes": Field(INTEGER, "size of this rank's shard; loaded: of what it read"),
             "seconds": Field(NUMBER, "staged: training was blocked; written, loaded: how long it took"),
             "verified": Field(FLAG, "sizes and checksums were compared"),
             "reason": Field(TEXT, "failed, aborted, rejected: a word and what is known"),
@@ -194,6 +195,9 @@ KINDS: Final[Mapping[str, Kind]] = {
             "open_files": Field(INTEGER, "open file descriptors"),
             "cgroup_limit_bytes": Field(INTEGER, "memory limit of the container; absent when unlimited"),
             "cgroup_used_bytes": Field(INTEGER, "memory in use in the container"),
+            "cgroup_cache_bytes": Field(
+                INTEGER, "of these, cached pages of files that the kernel can take back at once"
+            ),
             "oom_kills": Field(INTEGER, "the container's oom_kill counter"),
             "at": Field(TEXT, "function (file:line) of the main thread's innermost Python frame"),
             "collective": Field(FLAG, "the main thread is inside a collective"),

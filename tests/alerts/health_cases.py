@@ -1,4 +1,4 @@
-"""As `alert_cases`, for the hardware and the host. The metrics are planned."""
+"""As `alert_cases`, for the hardware and the host. The metrics of GPUs are planned."""
 
 from __future__ import annotations
 
@@ -100,27 +100,34 @@ HEALTH_CASES = (
     Case(
         "HeadwayHostMemoryPressure",
         {
-            one("headway_host_memory_used_bytes"): "50x20 97x40 50x300",
-            one("headway_host_memory_limit_bytes"): "100x400",
+            one("headway_host_memory_used_bytes", scope="container"): "50x20 97x40 50x300",
+            one("headway_host_memory_limit_bytes", scope="container"): "100x400",
         },
         silent="10m",
         fires="10m15s",
         resolved="21m",
         expected=Expected(
             "warning",
-            "A pod of run demo uses 97% of its memory",
+            "A pod of run demo, or its node, uses 97% of its memory",
             "The kernel will kill a process of run demo when the limit is reached, and the checkpoint writers "
             "are the largest. Find out what "
-            "grows (queued saves, data workers), or raise the limit.",
+            "grows (queued saves, data workers, another pod on the node), or raise the limit.",
         ),
         near={
             "full, but not over": {
-                one("headway_host_memory_used_bytes"): "50x20 95x380",
-                one("headway_host_memory_limit_bytes"): "100x400",
+                one("headway_host_memory_used_bytes", scope="container"): "50x20 95x380",
+                one("headway_host_memory_limit_bytes", scope="container"): "100x400",
             },
-            "no limit": {
-                one("headway_host_memory_used_bytes"): "50x20 97x380",
-                one("headway_host_memory_limit_bytes"): "0x400",
+            "no limit, on a node with room": {
+                one("headway_host_memory_used_bytes", scope="container"): "50x20 97x380",
+                one("headway_host_memory_used_bytes", scope="node"): "150x20 197x380",
+                one("headway_host_memory_limit_bytes", scope="node"): "1000x400",
+            },
+            "a container above what the node has in use": {
+                one("headway_host_memory_used_bytes", scope="container"): "97x400",
+                one("headway_host_memory_limit_bytes", scope="container"): "200x400",
+                one("headway_host_memory_used_bytes", scope="node"): "50x400",
+                one("headway_host_memory_limit_bytes", scope="node"): "100x400",
             },
         },
     ),
@@ -136,9 +143,8 @@ HEALTH_CASES = (
         expected=Expected(
             "warning",
             "A volume of run demo has only 9% left",
-            "The next checkpoints of run demo will fail when it is full. Remove old checkpoints, never the "
-            "newest two that are durable, or "
-            "make the volume larger.",
+            "The next checkpoints of run demo will fail when it has no more space, or room for files. Remove old "
+            "checkpoints, never the newest two that are durable, or make the volume larger.",
         ),
         near={
             "a tenth is left": {
@@ -146,6 +152,24 @@ HEALTH_CASES = (
                 one("headway_storage_size_bytes", volume="checkpoints"): "100x400",
             }
         },
+    ),
+    Case(
+        "HeadwayStorageLow",
+        {
+            one("headway_storage_available_bytes", volume="checkpoints"): "50x400",
+            one("headway_storage_size_bytes", volume="checkpoints"): "100x400",
+            one("headway_storage_inodes_available_ratio", volume="checkpoints"): "0.5x20 0.02x40 0.5x300",
+        },
+        silent="10m",
+        fires="10m15s",
+        resolved="21m",
+        expected=Expected(
+            "warning",
+            "A volume of run demo has only 2% left",
+            "The next checkpoints of run demo will fail when it has no more space, or room for files. Remove old "
+            "checkpoints, never the newest two that are durable, or make the volume larger.",
+        ),
+        near={"a tenth is left": {one("headway_storage_inodes_available_ratio", volume="checkpoints"): "0.1x400"}},
     ),
     Case(
         "HeadwayNicDown",

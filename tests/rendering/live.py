@@ -1,8 +1,8 @@
 """A run with failures, its real sidecars, and a real Prometheus with the committed rules that scrapes them: a minute of data.
 
 Two pods with a rank each, and a second run in which nothing happens. Rank 1 is killed and recovers, raises and recovers, and then fails
-three times on one checkpoint: that incident stays open and recurring. Times are as short as they can be; names, rules and queries are the
-real ones.
+three times on one checkpoint: that incident stays open and recurring. One of pod 1's two network cards has no link. Times are as short
+as they can be; names, rules and queries are the real ones.
 """
 
 from __future__ import annotations
@@ -20,8 +20,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import journal_folder
+import sysfs_tree
 from journal_folder import HERE, meet, trainer, wait_ready
 from sidecar_process import sidecar
+from sysfs_tree import ACTIVE, DOWN, MELLANOX
 
 from headway_trainer.demo import runner
 
@@ -104,7 +106,19 @@ def live(folder: Path) -> Iterator[Live]:
 
 def _sidecar(folder: Path, number: int, run: str) -> contextlib.AbstractContextManager[Sidecar]:
     _pod(folder, number, run).mkdir()
-    options = ("--run", run, "--pod-index", str(number), "--state-dir", str(folder / "state"))
+    cards = folder / f"cards-{number}"
+    for card in range(2):
+        sysfs_tree.port(cards, f"mlx5_{card}", state=DOWN if card == number == 1 else ACTIVE)
+    options = (
+        "--run",
+        run,
+        "--pod-index",
+        str(number),
+        "--state-dir",
+        str(folder / "state"),
+        "--sysfs-root",
+        str(cards),
+    )
     return sidecar(_pod(folder, number, run), *options, program=(str(HERE / "quick_sidecar.py"),))
 
 
@@ -166,6 +180,8 @@ def _story(folder: Path, stack: contextlib.ExitStack) -> None:
         if end == "stay":
             return
         if end == "kill":
+            errors = MELLANOX | {"counters/symbol_error": "12", "hw_counters/local_ack_timeout_err": "9"}
+            sysfs_tree.port(folder / "cards-1", "mlx5_0", counters=errors)
             both[1].kill()
         time.sleep(1.5)  # until somebody notices
         meet(both[0])

@@ -1,4 +1,4 @@
-"""GPU and host health. Metrics of GPUs, hosts, network cards and volumes come with a later version of the sidecar."""
+"""GPU and host health. Metrics of GPUs come with a later version of the sidecar."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ NVLINK_ERRORS: Final = (Query(_increase("headway_gpu_nvlink_errors_total", "kind
 
 MEMORY: Final = (
     Query(
-        f"max by (pod_index) (\n  headway_host_memory_used_bytes{{{OF_PODS}}}\n  / headway_host_memory_limit_bytes{{{OF_PODS}}}\n)",
-        "pod {{pod_index}}",
+        f"max by (pod_index, scope) (\n  headway_host_memory_used_bytes{{{OF_PODS}}}\n  / headway_host_memory_limit_bytes{{{OF_PODS}}}\n)",
+        "pod {{pod_index}} {{scope}}",
     ),
 )
 STORAGE: Final = (
@@ -59,3 +59,34 @@ STORAGE: Final = (
     ),
 )
 NIC: Final = (Query(f"min by (pod_index, device) (headway_nic_up{{{OF_PODS}}})", "pod {{pod_index}} {{device}}"),)
+NIC_ERRORS: Final = (
+    Query(
+        f"max by (pod_index, device, kind) (increase(headway_nic_errors_total{{{OF_PODS}}}[$__rate_interval])) > 0",
+        "pod {{pod_index}} {{device}} {{kind}}",
+    ),
+)
+BUSY: Final = (
+    Query(f"max by (pod_index) (headway_host_cpu_ratio{{{OF_PODS}}})", "pod {{pod_index}} processors busy"),
+    Query(
+        f"max by (pod_index) (headway_host_memory_pressure_ratio{{{OF_PODS}}})", "pod {{pod_index}} waits for memory"
+    ),
+)
+
+
+def _throughput(size: str, times: str) -> str:
+    """Bytes over seconds, in the stretches of time in which there were any."""
+    done, seconds = (
+        f"max by (pod_index) (rate({name}{{{OF_PODS}}}[$__rate_interval]))" for name in (size, f"{times}_sum")
+    )
+    return f"({done} > 0)\n/ on (pod_index)\n{seconds}"
+
+
+THROUGHPUT: Final = (
+    Query(
+        _throughput("headway_storage_written_bytes_total", "headway_checkpoint_write_seconds"),
+        "pod {{pod_index}} saves",
+    ),
+    Query(
+        _throughput("headway_storage_read_bytes_total", "headway_checkpoint_load_seconds"), "pod {{pod_index}} loads"
+    ),
+)

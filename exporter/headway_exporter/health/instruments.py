@@ -31,7 +31,15 @@ STOP_SECONDS: Final = 1.0
 
 
 class AbsentError(Exception):
-    """What is to be read is not on this machine, which is no fault."""
+    """What is to be read is not on this machine, which is no fault.
+
+    Attributes:
+        retry_seconds: when to look again.
+    """
+
+    def __init__(self, reason: str, retry_seconds: float = RETRY_SECONDS) -> None:
+        super().__init__(reason)
+        self.retry_seconds = retry_seconds
 
 
 class Probe(Protocol[T]):
@@ -81,6 +89,7 @@ class Instrument(Generic[T]):
         self._began: float | None = None
         self._trouble: str | None = None
         self._absent = False
+        self._retry_seconds = RETRY_SECONDS
         self._unheard: list[Observation] = []
         self._lock = threading.Lock()
         self._stopping = threading.Event()
@@ -122,7 +131,7 @@ class Instrument(Generic[T]):
     def _run(self) -> None:
         while not self._stopping.is_set():
             self.read()
-            self._stopping.wait(RETRY_SECONDS if self._absent else self._probe.every_seconds)
+            self._stopping.wait(self._retry_seconds if self._absent else self._probe.every_seconds)
 
     def read(self) -> None:
         """One read, by hand where there is no thread."""
@@ -133,7 +142,7 @@ class Instrument(Generic[T]):
         except AbsentError as reason:
             if not self._absent:
                 _log.info("%s: %s; its metrics are left out", self.name, reason)
-            self._absent = True
+            self._absent, self._retry_seconds = True, reason.retry_seconds
         except Exception as error:  # noqa: BLE001 - whatever it is, only its own metrics are lost
             self._note(f"{type(error).__name__}: {error}")
         else:

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from headway_trainer.demo import alerting
 from headway_trainer.demo.alerting import Episode, History
-from headway_trainer.demo.webhook import Notification, news, read
+from headway_trainer.demo.webhook import Notification, Webhook
 
 RUN, QUIET = "broken", "undisturbed"
 
@@ -142,17 +142,20 @@ def test_changes_are_told_once() -> None:
 
 
 def test_a_message_is_read_and_its_repetitions_left_out() -> None:
-    """Alertmanager sends all alerts of a run whenever one of them changes."""
+    """Alertmanager sends all alerts of a run whenever one of them changes; an alert that comes again is news."""
     one = {"status": "firing", "labels": {"alertname": "A", "run": RUN}, "annotations": {}, "startsAt": "2026"}
     two = one | {"labels": {"alertname": "B"}, "annotations": {"summary": "s"}}
-    first = read({"receiver": "ticket", "alerts": [one]}, 1.0)
-    second = read({"receiver": "ticket", "alerts": [one, two]}, 2.0)
-    third = read({"receiver": "ticket", "alerts": [one | {"status": "resolved"}, two]}, 3.0)
-    assert first == [Notification(1.0, "ticket", "firing", "A", RUN, "2026", "")]
-    assert [(each.wall, each.alert, each.status) for each in news([*first, *second, *third])] == [
-        (1.0, "A", "firing"),
-        (2.0, "B", "firing"),
-        (3.0, "A", "resolved"),
+    over, again = one | {"status": "resolved"}, one | {"startsAt": "2027"}
+    told: list[Notification] = []
+    with Webhook(("127.0.0.1", 0), told.append) as receiver:
+        for alerts in ([one], [one, two], [over, two], [again, two]):
+            receiver.take({"receiver": "ticket", "alerts": alerts})
+        assert receiver.notes() == told
+    assert [(each.receiver, each.alert, each.run, each.status, each.started, each.summary) for each in told] == [
+        ("ticket", "A", RUN, "firing", "2026", ""),
+        ("ticket", "B", "", "firing", "2026", "s"),
+        ("ticket", "A", RUN, "resolved", "2026", ""),
+        ("ticket", "A", RUN, "firing", "2027", ""),
     ]
 
 

@@ -13,7 +13,7 @@ import time
 import urllib.error
 import urllib.request
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import pytest
 from journal_folder import RUN, trainer
@@ -21,7 +21,7 @@ from rich.console import Console
 from sidecar_process import sidecar
 
 from headway_trainer.demo import alerting, cli, runner, stack
-from headway_trainer.demo.webhook import Webhook, webhook
+from headway_trainer.demo.webhook import webhook
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -207,30 +207,53 @@ def offered(wanted: bool | None, folder: Path) -> str:
     return out.getvalue()
 
 
-def send(receiver: Webhook, body: bytes) -> int:
-    """The webhook's answer."""
+ALERT: Final = {
+    "status": "firing",
+    "labels": {"alertname": "A", "run": "r"},
+    "annotations": {"summary": "s"},
+    "startsAt": "2026",
+}
+MESSAGE: Final = json.dumps({"receiver": "page", "alerts": [ALERT]}).encode()
+
+
+def post(url: str, body: bytes) -> int:
+    """The webhook's answer; 0 for none."""
     try:
-        with urllib.request.urlopen(receiver.url, body, timeout=10) as answer:  # noqa: S310 - our own
+        with urllib.request.urlopen(url, body, timeout=10) as answer:  # noqa: S310 - our own
             status: int = answer.status
             return status
     except urllib.error.HTTPError as error:
         with error:
             return error.code
+    except OSError:
+        return 0
 
 
 def test_the_webhook_takes_messages_and_nothing_else(tmp_path: Path) -> None:
-    """What is no message is refused, and the next one is taken; all of them are in a file as well."""
-    labels = {"alertname": "A", "run": "r"}
-    alert = {"status": "firing", "labels": labels, "annotations": {"summary": "s"}, "startsAt": "2026"}
-    message: dict[str, Any] = {"receiver": "page", "alerts": [alert]}
+    """What is no message is refused, and the next one is taken; all that is new is in a file as well."""
     with webhook(tmp_path / "log") as receiver:
-        assert [send(receiver, body) for body in (b"", b"{", b"[]", b'{"alerts": [{}]}')] == [400] * 4
-        assert send(receiver, b" " * 1_000_001) == 413
-        assert send(receiver, json.dumps(message).encode()) == 200
-        assert [(note.receiver, note.alert, note.run, note.summary) for note in receiver.notes()] == [
-            ("page", "A", "r", "s")
-        ]
+        assert [post(receiver.url, body) for body in (b"", b"{", b"[]", b'{"alerts": [{}]}')] == [400] * 4
+        assert post(receiver.url, b" " * 1_000_001) in (413, 0)  # it may hang up before all of it is sent
+        assert [post(receiver.url, MESSAGE) for _ in range(2)] == [200, 200]
+        (note,) = receiver.notes()
+        assert (note.receiver, note.alert, note.run, note.summary) == ("page", "A", "r", "s")
     assert [json.loads(line)["alert"] for line in (tmp_path / "log").read_text().splitlines()] == ["A"]
+
+
+def test_the_receiver_by_itself_prints_a_line_an_alert() -> None:
+    """For those who run the stack in containers; told to end it ends, and a bad address is one line."""
+    command = [sys.executable, "-m", "headway_trainer.demo.webhook", "--listen"]
+    port = runner.free_ports(1)
+    with subprocess.Popen([*command, f"127.0.0.1:{port}"], stdout=subprocess.PIPE, text=True) as process:
+        until(lambda: post(f"http://127.0.0.1:{port}", MESSAGE) == 200, "it does not listen")
+        assert process.stdout is not None
+        assert process.stdout.readline().partition(" ")[2] == "page: firing: A of r: s\n"
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
+    for address in ("nowhere", "127.0.0.1:99999", "127.0.0.1:x"):
+        done = subprocess.run([*command, address], capture_output=True, text=True, timeout=60, check=False)
+        assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+        assert f"cannot listen on '{address}'" in done.stderr
 
 
 def test_the_demos_alerts_were_what_they_must_be() -> None:

@@ -43,6 +43,30 @@ Status = dict[str, Any]
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the demo; 0 when everything observed is what was injected and the result is bit-equal, else 1."""
+    options = _parser().parse_args(argv)
+    console = _console()
+    started = time.monotonic()
+    _stop_on_signals()
+    try:
+        good = _demo(options.output, options.stack, console)
+    except _FolderError as error:
+        print(f"headway demo: --output: {error}", file=sys.stderr)
+        return 2
+    except stack.MissingError as error:
+        print(f"headway demo: --stack: {error}", file=sys.stderr)
+        return 2
+    except runner.DemoError as error:
+        print(f"headway demo: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("headway demo: stopped", file=sys.stderr)
+        return 1
+    report_path, seconds = options.output / REPORT, time.monotonic() - started
+    console.print(f"\n{seconds:.0f} s in all; the report is {report_path}, logs and checkpoints lie beside it")
+    return 0 if good else 1
+
+
+def _parser() -> Parser:
     parser = Parser("headway demo", description=DESCRIPTION)
     parser.add_argument(
         "--output",
@@ -57,43 +81,28 @@ def main(argv: Sequence[str] | None = None) -> int:
         help="start Prometheus with Headway's rules, and Alertmanager, and check which alerts come and go "
         "(default: when both are installed)",
     )
-    options = parser.parse_args(argv)
-    console = _console()
-    started = time.monotonic()
-    _stop_on_signals()
-    try:
-        output = options.output.resolve()
-        if options.stack:
-            stack.programs()  # before anything is touched
-        with _folder(options.output), offered_stack(options.stack, output / ALERTS, console) as alerts:
-            reference, broken = plan.runs(output)
-            _run(reference, console, alerts)
-            status = _run(broken, console, alerts)
-            runner.postmortem(options.output / STATE, broken.name, options.output / REPORT)
-            outcome = None if alerts is None else alerts.settled(broken.name, reference.name)
-    except _FolderError as error:
-        print(f"headway demo: --output: {error}", file=sys.stderr)
-        return 2
-    except stack.MissingError as error:
-        print(f"headway demo: --stack: {error}", file=sys.stderr)
-        return 2
-    except runner.DemoError as error:
-        print(f"headway demo: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("headway demo: stopped", file=sys.stderr)
-        return 1
+    return parser
+
+
+def _demo(output: Path, wanted: bool | None, console: Console) -> bool:
+    """Both runs and what became of them; whether that is what it should be."""
+    if wanted:
+        stack.programs()  # before anything is touched
+    with _folder(output), offered_stack(wanted, output.resolve() / ALERTS, console) as alerts:
+        reference, broken = plan.runs(output.resolve())
+        _run(reference, console, alerts)
+        status = _run(broken, console, alerts)
+        runner.postmortem(output / STATE, broken.name, output / REPORT)
+        outcome = None if alerts is None else alerts.settled(broken.name, reference.name)
     good = _conclude(reference, broken, status, console)
-    good = (outcome is None or _conclude_alerts(outcome, broken, console)) and good
-    report_path, seconds = options.output / REPORT, time.monotonic() - started
-    console.print(f"\n{seconds:.0f} s in all; the report is {report_path}, logs and checkpoints lie beside it")
-    return 0 if good else 1
+    return (outcome is None or _conclude_alerts(outcome, broken, console)) and good
 
 
 DESCRIPTION: Final = (
     "Trains a small model on real text twice, on two CPU ranks: undisturbed, and broken four times (an exception, a SIGKILL, a hang, a "
     "corrupt checkpoint). A sidecar watches; at the end its account is compared with what was injected, and the two results with each "
-    "other. About three minutes."
+    "other. Where Prometheus and Alertmanager are installed they watch too, and their alerts are compared with what must be told. About three "
+    "minutes."
 )
 
 

@@ -1,21 +1,32 @@
-"""Who is told: a webhook receiver that notes what Alertmanager sends to it."""
+"""Who is told: a webhook receiver that notes what Alertmanager sends to it.
+
+Also a program of its own, which prints a line for each alert: `python -m headway_trainer.demo.webhook --listen 127.0.0.1:9000`.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import json
+import signal
+import sys
 import threading
 import time
+from collections import deque
 from dataclasses import asdict, dataclass
+from datetime import datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any, Final
 
+from headway.command_line import Parser
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
 MOST_BYTES: Final = 1_000_000
 """Of one message; Alertmanager sends a few thousand."""
+MOST_NOTES: Final = 10_000
+"""Remembered."""
 
 
 @dataclass(frozen=True)
@@ -42,15 +53,16 @@ class Notification:
 
 
 class Webhook(ThreadingHTTPServer):
-    """The receiver, on a free port of the loopback interface; messages go to the file `log` too, an alert a line."""
+    """The receiver. What is new goes to `tell` too; a message repeats all alerts of its run, also those that nothing has changed in."""
 
     daemon_threads = True
 
-    def __init__(self, log: Path) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
-        self._log = log
+    def __init__(self, address: tuple[str, int], tell: Callable[[Notification], None]) -> None:
+        super().__init__(address, _Handler)
+        self._tell = tell
         self._lock = threading.Lock()
-        self._notes: list[Notification] = []
+        self._notes: deque[Notification] = deque(maxlen=MOST_NOTES)
+        self._last: dict[tuple[str, str, str], tuple[str, str]] = {}
 
     @property
     def url(self) -> str:
@@ -58,16 +70,20 @@ class Webhook(ThreadingHTTPServer):
         return f"http://127.0.0.1:{self.server_port}"
 
     def notes(self) -> list[Notification]:
-        """Everything that came so far, in order, but for what had been told before."""
+        """What came that was new, in order."""
         with self._lock:
-            return news(self._notes)
+            return list(self._notes)
 
     def take(self, message: dict[str, Any]) -> None:
         """Notes a message."""
         notes = read(message, time.time())
-        with self._lock, self._log.open("a", encoding="utf-8") as log:
-            self._notes += notes
-            log.writelines(json.dumps(asdict(note)) + "\n" for note in notes)
+        with self._lock:
+            for note in notes:
+                key, state = (note.receiver, note.alert, note.run), (note.status, note.started)
+                if self._last.get(key) != state:
+                    self._last[key] = state
+                    self._notes.append(note)
+                    self._tell(note)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A sender that went away is no news."""
@@ -112,22 +128,13 @@ def read(message: dict[str, Any], wall: float) -> list[Notification]:
     ]
 
 
-def news(notes: list[Notification]) -> list[Notification]:
-    """Those that say something new: a message repeats all alerts of its run, also those that nothing has changed in."""
-    last: dict[tuple[str, str, str], tuple[str, str]] = {}
-    found = []
-    for note in notes:
-        key, state = (note.receiver, note.alert, note.run), (note.status, note.started)
-        if last.get(key) != state:
-            found.append(note)
-        last[key] = state
-    return found
-
-
 @contextlib.contextmanager
-def webhook(log: Path) -> Iterator[Webhook]:
-    """Listens until the end of the block."""
-    with Webhook(log) as server:
+def webhook(path: Path) -> Iterator[Webhook]:
+    """Listens on a free port of the loopback interface until the end of the block; what is new goes to a file too, a line each."""
+    with (
+        path.open("w", encoding="utf-8", buffering=1) as file,
+        Webhook(("127.0.0.1", 0), lambda note: print(json.dumps(asdict(note)), file=file)) as server,
+    ):
         thread = threading.Thread(
             target=server.serve_forever, kwargs={"poll_interval": 0.1}, name="webhook", daemon=True
         )
@@ -137,3 +144,34 @@ def webhook(log: Path) -> Iterator[Webhook]:
         finally:
             server.shutdown()
             thread.join()
+
+
+def line(note: Notification) -> str:
+    """For people."""
+    return f"{datetime.fromtimestamp(note.wall):%H:%M:%S} {note.receiver}: {note.status}: {note.alert} of {note.run}: {note.summary}"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Prints what comes until it is told to end; 2 for an address that cannot be used."""
+    parser = Parser(
+        "python -m headway_trainer.demo.webhook", description="Prints what Alertmanager sends, a line an alert."
+    )
+    parser.add_argument(
+        "--listen", default="127.0.0.1:9000", metavar="ADDRESS", help="host:port (default: %(default)s)"
+    )
+    listen = parser.parse_args(argv).listen
+    host, _, port = listen.rpartition(":")
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        with (
+            Webhook((host, int(port)), lambda note: print(line(note), flush=True)) as server,
+            contextlib.suppress(KeyboardInterrupt),
+        ):
+            server.serve_forever()
+    except (ValueError, OverflowError, OSError) as error:
+        parser.error(f"--listen: cannot listen on {listen!r}: {error}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -101,7 +101,7 @@ def _demo(output: Path, wanted: bool | None, console: Console) -> bool:
 DESCRIPTION: Final = (
     "Trains a small model on real text twice, on two CPU ranks: undisturbed, and broken four times (an exception, a SIGKILL, a hang, a "
     "corrupt checkpoint). A sidecar watches; at the end its account is compared with what was injected, and the two results with each "
-    "other. Where Prometheus and Alertmanager are installed they watch too, and their alerts are compared with what must be told. About three "
+    "other. Where Prometheus and Alertmanager are installed they watch too, and who was told is compared with who must be. About three "
     "minutes."
 )
 

@@ -181,7 +181,7 @@ def _rows(found: Sequence[Episode]) -> list[tuple[Episode, str]]:
             rows.append((one, ""))
         elif key not in told:
             told.add(key)
-            rows.append((one, f" ({quiet[key]} times)" if quiet[key] > 1 else ""))
+            rows.append((one, f" x{quiet[key]}" if quiet[key] > 1 else ""))
     return rows
 
 

@@ -6,7 +6,7 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.10 python3; do \
             $$p -c 'import sys; raise SystemExit(not (3,10) <= sys.version_info[:2] <= (3,12))' 2>/dev/null && echo $$p && break; done)
 STAMP  := $(VENV)/.installed
 
-.PHONY: help venv demo test lint types bench peers soak docs format clean
+.PHONY: help venv demo stack test lint types bench peers soak docs format clean
 .DEFAULT_GOAL := help
 
 help:  ## what can be made
@@ -25,6 +25,9 @@ $(STAMP): pyproject.toml
 
 demo: $(STAMP)  ## train on real text, break it four times, watch it recover (3 minutes)
 	$(BIN)/headway demo
+
+stack: $(STAMP)  ## the demo with Prometheus and Alertmanager, which must be installed: which alerts come, go, and tell whom
+	$(BIN)/headway demo --stack
 
 test: $(STAMP)  ## every test that this machine can run: first those that bear company, then the others
 	$(BIN)/python -m pytest -n auto --dist loadfile -m "not e2e and not alone"

@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headway.command_line import Parser
-from headway_alerts import catalogue, render
+from headway_alerts import catalogue, render, routing
 from headway_alerts.config import Config, ConfigError, load
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 MANIFEST_FILE = "prometheusrule.yaml"
+ALERTMANAGER_FILE = "alertmanager.yaml"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -40,6 +41,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _rendered(config: Config, form: str, *, one_file: bool) -> dict[str, str]:
+    if form == "alertmanager":
+        return {ALERTMANAGER_FILE: routing.alertmanager(config)}
     groups = catalogue.groups(config)
     if form == "prometheusrule":
         return {MANIFEST_FILE: render.manifest(groups, config)}
@@ -77,9 +80,10 @@ def _parser(environ: Mapping[str, str]) -> Parser:
     )
     parser.add_argument(
         "--format",
-        choices=("prometheus", "prometheusrule"),
+        choices=("prometheus", "prometheusrule", "alertmanager"),
         default=environ.get("HEADWAY_RULES_FORMAT") or "prometheus",
-        help="rule files, or a manifest for the Prometheus operator (HEADWAY_RULES_FORMAT, default %(default)s)",
+        help="rule files, a manifest for the Prometheus operator, or an example of Alertmanager's routes and inhibitions "
+        "(HEADWAY_RULES_FORMAT, default %(default)s)",
     )
     parser.add_argument(
         "--selector",

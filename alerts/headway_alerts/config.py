@@ -143,6 +143,8 @@ class Config:
 
     memory_seconds: float = 600
     """How long the last word of a pod that is gone still counts."""
+    note_seconds: float = 600
+    """How long the note of a recovery stands, and how long ago a replay that diverged still fires."""
     keep_firing_seconds: float = 300
     """How long an alert outlives its condition: a missed scrape does not resolve it."""
 
@@ -194,11 +196,21 @@ class Config:
 
     objectives: tuple[Objective, ...] = (Objective("training", 0.8),)
 
+    wait_ratio: float = 1
+    """By how much every `for` is shortened. Below 1 only to try the rules out: an alert shall wait out what mends itself."""
+    notify_wait_seconds: float = 15
+    """How long Alertmanager waits for more of a run before its first message."""
+    notify_interval_seconds: float = 120
+    """Between two messages on one run when something changed."""
+    webhook_base_url: str = "http://127.0.0.1:9000"
+    """Where the example's receivers are; `/page`, `/ticket` and `/channel` are appended."""
+
     def __post_init__(self) -> None:
         if self.selector and not all(_MATCHERS.fullmatch(one) for one in _split(self.selector)):
             raise ConfigError(f'selector: expected matchers like cluster="a",job=~"b.*", not {self.selector!r}')
-        if not re.fullmatch(r"https?://[^\s{}]+", self.runbook_base_url):
-            raise ConfigError(f"runbook_base_url: expected an http or https address, not {self.runbook_base_url!r}")
+        for name in ("runbook_base_url", "webhook_base_url"):
+            if not re.fullmatch(r"https?://[^\s{}]+", getattr(self, name)):
+                raise ConfigError(f"{name}: expected an http or https address, not {getattr(self, name)!r}")
         _check_budgets("recovery_budget_seconds", self.recovery_budget_seconds, LAYERS)
         _check_budgets("phase_budget_seconds", self.phase_budget_seconds, PHASES_WITH_BUDGET)
         for one in fields(self):

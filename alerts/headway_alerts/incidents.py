@@ -13,9 +13,6 @@ if TYPE_CHECKING:
     from headway_alerts.config import Config
 
 FILE: Final = "alerts"
-NOTE_SECONDS: Final = 600
-"""How long a note of a recovery stands."""
-
 _ATTEMPT: Final = "run:headway_incident_attempt_started_timestamp_seconds:min"
 
 
@@ -25,7 +22,7 @@ def group(config: Config) -> Group:
         "headway-incidents",
         FILE,
         (
-            _recovered(),
+            _recovered(config),
             _recurring_failure(config),
             _recurring_entity(config),
             _recovery_stuck(config),
@@ -37,7 +34,8 @@ def group(config: Config) -> Group:
     )
 
 
-def _recovered() -> Alert:
+def _recovered(config: Config) -> Alert:
+    window, before = duration(config.note_seconds), duration(reset_window(config.note_seconds))
     counter = 'headway_incidents_total{outcome="recovered"}'
     return Alert(
         name="HeadwayRecovered",
@@ -46,12 +44,12 @@ def _recovered() -> Alert:
         expr=f"""\
 round(
   max by (run) (
-    sum without (recurring) (increase({counter}[{duration(NOTE_SECONDS)}]))
+    sum without (recurring) (increase({counter}[{window}]))
     unless
-    sum without (recurring) (resets({counter}[{duration(reset_window(NOTE_SECONDS))}])) > 0
+    sum without (recurring) (resets({counter}[{before}])) > 0
   )
 ) > 0""",
-        summary=f"Run {RUN} recovered ({NUMBER} in the last {duration(NOTE_SECONDS)})",
+        summary=f"Run {RUN} recovered ({NUMBER} in the last {window})",
         description=(
             f"Run {RUN} is past where it failed, and a newer checkpoint is durable. The last recovery took it back "
             + value_of("max by (run) (headway_last_rollback_steps{run=%q})")
@@ -231,6 +229,7 @@ min by (run) (
 
 
 def _replay_divergence(config: Config) -> Alert:
+    window, before = duration(config.note_seconds), duration(reset_window(config.note_seconds))
     counter = 'headway_replay_checks_total{result="diverged"}'
     return Alert(
         name="HeadwayReplayDivergence",
@@ -239,9 +238,9 @@ def _replay_divergence(config: Config) -> Alert:
         expr=f"""\
 round(
   max by (run) (
-    increase({counter}[{duration(NOTE_SECONDS)}])
+    increase({counter}[{window}])
     unless
-    resets({counter}[{duration(reset_window(NOTE_SECONDS))}]) > 0
+    resets({counter}[{before}]) > 0
   )
 ) > 0""",
         summary=f"Run {RUN} does not reproduce its own losses after a recovery",

@@ -30,7 +30,7 @@ _UNAVAILABLE: Final = "init|detect|restart|down"
 _RESETS: Final = "pod:headway_rank_elapsed_seconds_total:resets"
 
 
-def reset_window(seconds: int) -> int:
+def reset_window(seconds: float) -> float:
     """Where to look for a reset that an increase over so many seconds must not count.
 
     Longer than the increase's own window: when the last sample from before the reset has left that one, the 0 after it is its first, and

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headway.command_line import Parser
 from headway.environment import Identity, run_name_problem
+from headway_exporter.health.fitted import fitted
 from headway_exporter.linger import Scrapes
 from headway_exporter.server import Server, health, json_document, metrics, parse_address
 from headway_exporter.sidecar import Sidecar
@@ -58,6 +59,7 @@ def _serve(options: argparse.Namespace, thresholds: Thresholds) -> int:
         state_dir=options.state_dir,
         telemetry=Telemetry.from_env(options.run, options.pod_index, os.environ),
         thresholds=thresholds,
+        instruments=fitted(options),
     )
     scrapes = Scrapes()
     routes = {
@@ -157,6 +159,14 @@ def _parser(environ: Mapping[str, str]) -> Parser:
         "(HEADWAY_LINGER_SECONDS, default %(default)s)",
     )
     parser.add_argument(
+        "--gpus",
+        type=_on_or_off,
+        metavar="on|off",
+        default=environ.get("HEADWAY_GPUS") or "on",
+        help="whether the NVIDIA driver is asked about the GPUs of this machine; off leaves them to whoever must have them for himself, "
+        "such as a reset (HEADWAY_GPUS, default %(default)s)",
+    )
+    parser.add_argument(
         "--threshold",
         type=_threshold,
         action="append",
@@ -221,6 +231,12 @@ def _address(text: str) -> tuple[str, int]:
 
 def _state_dir(text: str) -> Path | None:
     return Path(text).absolute() if text else None
+
+
+def _on_or_off(text: str) -> bool:
+    if text not in ("on", "off"):
+        raise argparse.ArgumentTypeError(f"{text!r} is neither on nor off")
+    return text == "on"
 
 
 def _seconds(text: str) -> float:

@@ -70,7 +70,7 @@ INCIDENT_OUTCOMES: Final = ("recovered", "abandoned", "cancelled")
 
 ENTITY_KINDS: Final = ("rank", "node", "gpu")
 
-SOURCES: Final = ("trainer", "launcher", "state")
+SOURCES: Final = ("trainer", "launcher", "state", "nvml")
 
 PHASES: Final = (
     "init",
@@ -125,4 +125,36 @@ SIGNALS: Final = ("traces", "logs")
 EXPORT_OUTCOMES: Final = ("ok", "failed", "dropped")
 """`failed`: the endpoint did not take it; `dropped`: it was never tried."""
 
-COLLECTORS: Final = ("run", "steps", "ledger", "checkpoints", "restarts", "incidents", "sources", "telemetry", "state")
+GPU_SENSORS: Final = ("gpu", "memory")
+GPU_CLOCKS: Final = ("sm", "memory")
+GPU_THROTTLE_REASONS: Final = (
+    "sw_power_cap",
+    "hw_slowdown",
+    "sync_boost",
+    "sw_thermal",
+    "hw_thermal",
+    "hw_power_brake",
+)
+"""Why a clock is held down, less what is no trouble: being idle, and clocks that somebody chose."""
+ECC_TYPES: Final = ("corrected", "uncorrected")
+ECC_COUNTERS: Final = ("volatile", "aggregate")
+"""Since the driver was loaded; in the GPU's life."""
+REMAPPED_ROWS: Final = ("correctable", "uncorrectable")
+"""What the errors were for which a row of memory was replaced."""
+NVLINK_ERRORS: Final = ("crc", "replay", "recovery", "ecc", "receive", "integrity")
+"""Kinds that a GPU counts differ by its generation."""
+XID_CLASSES: Final = ("application", "driver", "hardware", "fabric", "informational", "echo", "unknown")
+
+COLLECTORS: Final = (
+    "run",
+    "steps",
+    "ledger",
+    "checkpoints",
+    "restarts",
+    "incidents",
+    "gpus",
+    "sources",
+    "telemetry",
+    "state",
+    "nvml",
+)

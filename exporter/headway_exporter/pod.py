@@ -18,7 +18,16 @@ from headway_exporter.claims import claim
 from headway_exporter.failures import Failures
 from headway_exporter.gpus import Gpus
 from headway_exporter.ledger import Ledger
-from headway_exporter.observations import NANOSECONDS, DeathSeen, EventSeen, GpuSeen, StepSeen, StepsSeen, VerdictSeen
+from headway_exporter.observations import (
+    NANOSECONDS,
+    DeathSeen,
+    EventSeen,
+    GpuSeen,
+    GpusFound,
+    StepSeen,
+    StepsSeen,
+    VerdictSeen,
+)
 from headway_exporter.replay import ReplayChecks
 from headway_exporter.runinfo import RunInfo
 from headway_exporter.slots import TERMINATION_SIGNALS, Slot, mark_gone
@@ -159,6 +168,9 @@ class Pod:
             return
         if isinstance(seen, GpuSeen):
             self.gpus.fold(seen)
+            return
+        if isinstance(seen, GpusFound):
+            self.gpus.found(seen)
             return
         if isinstance(seen, StepSeen):
             self._step(seen)

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+from fake_nvml import FakeNvml
 from journal_folder import RUN, finish, launcher, trainer
 from sidecar_process import sidecar
 
@@ -35,8 +36,15 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[str, l
             for slot in (0, 1)
         )
     )
-    with sidecar(directory) as exporter:
+    fake = FakeNvml(tmp_path_factory.mktemp("nvml"), 1)
+    fake.change(
+        0, **{"field.29.0": 0}
+    )  # a GPU that retires pages and remaps rows is in no machine, but has every metric
+    with sidecar(directory, **fake.environ) as exporter:
         exporter.until(lambda status: status["finished"], "the end")
+        exporter.until(lambda _: exporter.labels("headway_gpu_up"), "the GPU")
+        fake.report(0, 79)
+        exporter.until(lambda _: exporter.labels("headway_gpu_xid_errors_total"), "its error")
         families = exporter.families()
     found = {}
     for family in families.values():

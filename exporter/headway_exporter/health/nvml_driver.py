@@ -83,6 +83,10 @@ class Driver:
                 raise GpuLostError(str(error)) from error
             return None
 
+    def _number(self, question: Callable[..., Any], *arguments: Any) -> float | None:
+        found = self.ask(question, *arguments)
+        return None if found is None else _known(found)
+
     # Which GPUs there are.
 
     def handles(self) -> Iterator[tuple[int, Any, str]]:
@@ -128,20 +132,20 @@ class Driver:
 
     def raw(self, handle: Any, plan: Plan) -> Raw:
         """All that is known of it now."""
-        nvml, ask = self.nvml, self.ask
+        nvml, number = self.nvml, self._number
         fields = self._fields(handle, plan.fields)
-        memory = ask(nvml.nvmlDeviceGetMemoryInfo, handle)
-        utilization = ask(nvml.nvmlDeviceGetUtilizationRates, handle)
+        memory = self.ask(nvml.nvmlDeviceGetMemoryInfo, handle)
+        utilization = self.ask(nvml.nvmlDeviceGetUtilizationRates, handle)
         raw = Raw(
             fields=fields,
             utilization_percent=None if utilization is None else _known(utilization.gpu),
             memory_used=None if memory is None else _known(memory.used),
             memory_total=None if memory is None else _known(memory.total),
             temperature=self._temperature(handle),
-            power_milliwatts=ask(nvml.nvmlDeviceGetPowerUsage, handle),
-            power_limit_milliwatts=ask(nvml.nvmlDeviceGetEnforcedPowerLimit, handle),
-            sm_megahertz=ask(nvml.nvmlDeviceGetClockInfo, handle, nvml.NVML_CLOCK_SM),
-            memory_megahertz=ask(nvml.nvmlDeviceGetClockInfo, handle, nvml.NVML_CLOCK_MEM),
+            power_milliwatts=number(nvml.nvmlDeviceGetPowerUsage, handle),
+            power_limit_milliwatts=number(nvml.nvmlDeviceGetEnforcedPowerLimit, handle),
+            sm_megahertz=number(nvml.nvmlDeviceGetClockInfo, handle, nvml.NVML_CLOCK_SM),
+            memory_megahertz=number(nvml.nvmlDeviceGetClockInfo, handle, nvml.NVML_CLOCK_MEM),
             throttle=self._throttle(handle),
             links=tuple(self._link(handle, link) for link in plan.links),
         )
@@ -162,10 +166,10 @@ class Driver:
     def _temperature(self, handle: Any) -> float | None:
         """By the old call, or the one that replaces it."""
         nvml = self.nvml
-        found: float | None = self.ask(nvml.nvmlDeviceGetTemperature, handle, nvml.NVML_TEMPERATURE_GPU)
+        found = self._number(nvml.nvmlDeviceGetTemperature, handle, nvml.NVML_TEMPERATURE_GPU)
         newer = getattr(nvml, "nvmlDeviceGetTemperatureV", None)
         if found is None and newer is not None:
-            found = self.ask(newer, handle, nvml.NVML_TEMPERATURE_GPU)
+            found = self._number(newer, handle, nvml.NVML_TEMPERATURE_GPU)
         return found
 
     def _throttle(self, handle: Any) -> int | None:

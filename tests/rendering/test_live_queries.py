@@ -22,14 +22,6 @@ LATER: Final = "its metrics come with a later version of the sidecar"
 EMPTY: Final = {
     **dict.fromkeys(
         (
-            "GPU answers",
-            "Clock held down",
-            "XID errors",
-            "Memory errors (ECC)",
-            "NVLink errors",
-            "Row remap failed",
-            "NVLinks up",
-            "Recovery that the driver asks for",
             "Host memory",
             "Free storage",
             "Network cards",

@@ -58,9 +58,10 @@ _GPUS: Final = (
     ),
     panels.states(
         "Clock held down",
-        "Reasons for which the GPU runs slower than it could. Short spells are normal; minutes of heat or power are not.",
+        "Whether the GPU runs slower than it could. At its power limit it does so under full load, which is normal; minutes of heat, or of "
+        "what the hardware does by itself, are not.",
         queries.THROTTLE,
-        words.YES_IS_BAD,
+        words.HELD_DOWN,
         width=12,
         height=6,
         empty=UNMEASURED,
@@ -87,7 +88,7 @@ _GPUS: Final = (
     ),
     panels.series(
         "Temperature",
-        "Of chip and memory. The clock is held down when one of them gets too hot.",
+        "Of chip or memory, whichever is hotter. The clock is held down when it is too hot.",
         queries.TEMPERATURE,
         "celsius",
         width=6,

@@ -254,8 +254,7 @@ class PodCollector(Collector):
             "ledger": lambda: ledger(pod),
             "checkpoints": lambda: checkpoints(pod),
             "restarts": lambda: restarts(pod),
-            "incidents": lambda: incidents(pod),
-            "gpus": lambda: gpus(pod),
+            "incidents": lambda: [*incidents(pod), *gpus(pod)],
             "sources": lambda: sources(pod, self.dropped, follower.clock_went_back),
             "telemetry": lambda: telemetry(pod),
         }

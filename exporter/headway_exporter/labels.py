@@ -152,7 +152,6 @@ COLLECTORS: Final = (
     "checkpoints",
     "restarts",
     "incidents",
-    "gpus",
     "sources",
     "telemetry",
     "state",

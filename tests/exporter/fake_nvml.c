@@ -312,7 +312,9 @@ int nvmlEventSetFree(EventSet *set) {
 /* The next event that somebody wants and that is written whole. */
 static int next(EventSet *set, Event *event) {
     const char *path = getenv("FAKE_NVML_EVENTS");
-    FILE *file = set->times || !path ? NULL : fopen(path, "r");
+    struct stat now;
+    int more = !set->times && path && stat(path, &now) == 0 && now.st_size > set->offset;
+    FILE *file = more ? fopen(path, "r") : NULL;
     char line[128];
     if (file && fseek(file, set->offset, SEEK_SET) == 0)
         while (!set->times && fgets(line, sizeof line, file) && strchr(line, '\n')) {
@@ -330,12 +332,12 @@ static int next(EventSet *set, Event *event) {
 }
 
 int nvmlEventSetWait_v2(EventSet *set, Event *event, unsigned int milliseconds) {
-    for (unsigned int waited = 0;; waited += 5) {
+    for (unsigned int waited = 0;; waited += 50) {
         enter();
         const char *value = find("wait");
         int result = !initialised ? UNINITIALIZED : value ? code(value) : next(set, event) ? SUCCESS : TIMEOUT;
         leave(result);
         if (result != TIMEOUT || waited >= milliseconds) return result;
-        usleep(5000);
+        usleep(50000);
     }
 }

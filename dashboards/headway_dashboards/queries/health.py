@@ -45,7 +45,7 @@ GPU_MEMORY: Final = (
         _GPU,
     ),
 )
-TEMPERATURE: Final = (Query(_per_gpu("headway_gpu_temperature_celsius", "sensor"), _GPU + " {{sensor}}"),)
+TEMPERATURE: Final = (Query(_per_gpu("headway_gpu_temperature_celsius"), _GPU),)
 POWER: Final = (Query(_per_gpu("headway_gpu_power_watts"), _GPU),)
 GPU_UP: Final = (Query(_per_gpu("headway_gpu_up"), _GPU),)
 XIDS: Final = (
@@ -67,7 +67,18 @@ max by (pod_index, gpu, xid, class) (
 ECC: Final = (Query(_increase("headway_gpu_ecc_errors_total", "type"), _GPU + " {{type}}"),)
 REMAP: Final = (Query(_per_gpu("headway_gpu_row_remap_failed"), _GPU),)
 ACTION: Final = (Query(_per_gpu("headway_gpu_recovery_action"), _GPU),)
-THROTTLE: Final = (Query(_per_gpu("headway_gpu_throttle_active", "reason"), _GPU + " {{reason}}"),)
+THROTTLE: Final = (
+    Query(
+        f"""\
+max by (pod_index, gpu) (
+  headway_gpu_throttle_active{{{OF_PODS},reason="sw_power_cap"}}
+  or
+  2 * headway_gpu_throttle_active{{{OF_PODS},reason=~"hw_slowdown|hw_thermal|hw_power_brake|sw_thermal"}}
+)""",
+        _GPU,
+    ),
+)
+"""A line for each of six reasons of each GPU can be read by nobody."""
 NVLINKS: Final = (Query(_per_gpu("headway_gpu_nvlinks_active"), _GPU),)
 NVLINK_ERRORS: Final = (Query(_increase("headway_gpu_nvlink_errors_total", "kind"), _GPU + " {{kind}}"),)
 

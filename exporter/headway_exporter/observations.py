@@ -186,6 +186,8 @@ class GpuSeen:
     count: int = 1
     text: str = ""
     """For people, short: what the driver said, or which counter rose."""
+    parts: tuple[str, ...] = ()
+    """UUIDs of its MIG devices, as ranks may name them."""
 
     @property
     def key(self) -> Key:

@@ -252,6 +252,12 @@ def test_events_are_heard_again_after_the_driver_refused(fake: FakeNvml, read: R
 
     read.until(heard)
     assert {seen["uuid"] for seen in read.happened("xid")} == {SECOND}
+    del fake.gpus[0]["all"]  # and those of the lost one once it is back
+    fake.play()
+    read.do()
+    read.do()
+    fake.report(0, 13)
+    read.until(lambda: {seen["uuid"] for seen in read.happened("xid")} == {FIRST, SECOND})
 
 
 def test_a_gpu_without_events_is_read_all_the_same(fake: FakeNvml) -> None:
@@ -277,6 +283,14 @@ def test_instances_of_a_gpu_lead_to_it(fake: FakeNvml) -> None:
         fake.change(1, **{"mig.3": "MIG-dddd"})
         (again,) = read.do()
         assert again["parts"][-1] == ["MIG-dddd", SECOND]
+        fake.report(0, 45)
+        fake.report(1, 31)
+        read.until(lambda: len(read.happened("xid")) == 2)
+        fake.change(1, all="!15")
+        read.do()
+    told = {(seen["uuid"], seen["kind"]): seen["parts"] for seen in read.told if seen["what"] == "GpuSeen"}
+    instances = ["MIG-aaaa", "MIG-cccc", "MIG-dddd"]
+    assert told == {(FIRST, "xid"): [], (SECOND, "xid"): instances, (SECOND, "lost"): instances}
 
 
 def test_no_driver_is_absence(fake: FakeNvml) -> None:

@@ -6,6 +6,7 @@ A GPU that was seen once stays known: when it does not answer any more it is dow
 
 from __future__ import annotations
 
+import contextlib
 from collections import deque
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
@@ -19,7 +20,7 @@ from headway_exporter.health.nvml_events import Listener
 from headway_exporter.observations import GpusFound
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from headway_exporter.collectors import Sample
     from headway_exporter.observations import GpuSeen, Observation
@@ -49,6 +50,8 @@ class _Gpu:
     """None: the driver gives none."""
     plan: Plan | None = None
     """None: not known yet."""
+    parts: tuple[str, ...] = ()
+    """UUIDs of its MIG instances."""
     last: GpuReading | None = None
 
 
@@ -68,10 +71,12 @@ class NvmlProbe:
         self._look_seconds = look_seconds
         self._driver: Driver | None = None
         self._listener: Listener | None = None
-        self._unheard: deque[GpuSeen] = deque()
-        """What listeners before this one had heard."""
+        self._unheard: deque[Observation] = deque()
+        """Names of GPUs, which must be known before anything is told of them, and what listeners before this one had heard."""
+        self._listens_to: frozenset[str] = frozenset()
         self._gpus: dict[str, _Gpu] = {}
-        self._parts: tuple[tuple[str, str], ...] = ()
+        self._parts: Mapping[str, tuple[str, ...]] = {}
+        """Of each GPU the MIG instances; replaced, never changed, for others read it."""
         self._looked = 0.0
         self._told: GpusFound | None = None
 
@@ -103,13 +108,14 @@ class NvmlProbe:
         """What happened to them."""
         return value.happened
 
-    def heard(self) -> list[GpuSeen]:
-        """What the driver reported by itself since this was last asked; never blocks, whatever a read does."""
+    def heard(self) -> list[Observation]:
+        """Which GPUs there are, and what the driver reported by itself since this was last asked; never blocks, whatever a read does."""
         listener = self._listener
-        found = [] if listener is None else listener.take()
+        reported = [] if listener is None else listener.take()
+        before: list[Observation] = []
         while self._unheard:
-            found.append(self._unheard.popleft())
-        return found
+            before.append(self._unheard.popleft())
+        return [*before, *map(self._with_parts, reported)]
 
     def close(self) -> None:
         """Lets go of the driver; a read after this begins anew."""
@@ -144,12 +150,13 @@ class NvmlProbe:
         if mono - self._looked > self._look_seconds:
             self._look(driver)
             self._looked = mono
+        self._unheard.extend(self._news(mono))
         self._listen(driver)
-        happened: list[Observation] = [*self._news(mono)]
+        happened: list[Observation] = []
         readings = []
         for gpu in self._gpus.values():
             reading = self._ask(driver, gpu)
-            happened += gpu_readings.happenings(gpu.last, reading, mono, wall)
+            happened += map(self._with_parts, gpu_readings.happenings(gpu.last, reading, mono, wall))
             gpu.last = reading
             readings.append(reading)
         samples = tuple(sample for one in readings for sample in gpu_readings.samples(one))
@@ -162,14 +169,11 @@ class NvmlProbe:
         if not self._gpus:
             self.close()
             raise AbsentError("the NVIDIA driver knows no GPU that may be used here")
-        parts: list[tuple[str, str]] = []
         for gpu in self._gpus.values():
             gpu.plan = None
-            try:
-                parts += [(part, gpu.name.uuid) for part in driver.parts(gpu.handle)] if gpu.handle is not None else []
-            except GpuLostError:
-                continue
-        self._parts = tuple(parts)
+            with contextlib.suppress(GpuLostError):  # its parts are then those that it had
+                gpu.parts = gpu.parts if gpu.handle is None else tuple(driver.parts(gpu.handle))
+        self._parts = {gpu.name.uuid: gpu.parts for gpu in self._gpus.values()}
 
     def _meet(self, driver: Driver, index: int, handle: Any, uuid: str) -> None:
         """Makes a GPU's acquaintance, or takes a known one's handle."""
@@ -189,20 +193,28 @@ class NvmlProbe:
             known.handle = handle
 
     def _listen(self, driver: Driver) -> None:
-        """Hears what is reported; again where that came to an end, without those that are lost."""
-        if self._listener is not None and self._listener.alive:
-            return
-        self._unheard.extend([] if self._listener is None else self._listener.take())
+        """Hears what is reported of the GPUs that answer; anew where that came to an end, or where one of them is not listened to."""
+        listener = self._listener
         well = [gpu for gpu in self._gpus.values() if gpu.handle is not None and (gpu.last is None or gpu.last.up)]
+        wanted = frozenset(gpu.name.uuid for gpu in well)
+        if listener is not None:
+            if listener.alive and (wanted <= self._listens_to or not listener.stop()):
+                return
+            self._unheard.extend(map(self._with_parts, listener.take()))
         try:
             self._listener = driver.ask(Listener, driver.nvml, [(gpu.handle, gpu.name.uuid) for gpu in well])
+            self._listens_to = wanted
         except GpuLostError:  # the next read will say which, and leave it out
             self._listener = None
+
+    def _with_parts(self, seen: GpuSeen) -> GpuSeen:
+        return replace(seen, parts=self._parts.get(seen.uuid, ()))
 
     def _news(self, mono: float) -> Iterator[GpusFound]:
         """Which GPUs there are, when that has changed."""
         labels = tuple(gpu.name.labels for gpu in self._gpus.values() if gpu.name.uuid)
-        found = GpusFound(labels, self._parts, mono)
+        parts = tuple((part, gpu.name.uuid) for gpu in self._gpus.values() for part in gpu.parts)
+        found = GpusFound(labels, parts, mono)
         if self._told is None or replace(found, mono=self._told.mono) != self._told:
             self._told = found
             yield found

@@ -128,6 +128,9 @@ count by (run) (
 
 
 def _nvlink(config: Config) -> Alert:
+    errors = (
+        'increase(headway_gpu_nvlink_errors_total{%skind!="replay"}' + _WINDOW + ") > 0"
+    )  # a packet sent again has arrived
     best = "max by (run, modelName) (max_over_time(headway_gpu_nvlinks_active[6h]))"
     return Alert(
         name="HeadwayNvlinkDegraded",
@@ -139,13 +142,13 @@ count by (run) (
     < on (run, modelName) group_left ()
     {best}
     or
-    increase(headway_gpu_nvlink_errors_total{_WINDOW}) > 0
+    {errors % ""}
   )
 )""",
         summary=f"GPUs of run {RUN} with NVLinks down or in error: {NUMBER}",
         description=(
             "Errors were counted on: "
-            + _gpus(f"increase(headway_gpu_nvlink_errors_total{{run=%q}}{_WINDOW}) > 0")
+            + _gpus(errors % "run=%q,")
             + f". GPUs with fewer links than others of their model count too. Collectives of run {RUN} get slow or hang; drain the node."
         ),
         wait_seconds=60,

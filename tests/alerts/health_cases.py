@@ -94,10 +94,11 @@ HEALTH_CASES = (
             "slow or hang; drain the node.",
         ),
         near={
+            "packets sent again": {one("headway_gpu_nvlink_errors_total", kind="replay", **_GPU): "0+3x400"},
             "a model with fewer links": {
                 one("headway_gpu_nvlinks_active", **_GPU): "18x400",
                 one("headway_gpu_nvlinks_active", **(_OTHER | {"modelName": "L40S"})): "0x400",
-            }
+            },
         },
     ),
     Case(

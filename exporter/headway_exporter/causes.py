@@ -1,7 +1,8 @@
 """From evidence to a cause of the closed list, and to the rank where the failure began.
 
 The mapping is fixed and is all in `RULES`, in order of precedence: the first rule that knows an answer decides, and what the others would
-have said are the alternatives. It is a pure function of the evidence of one try. What a rank reports because another one failed (a
+have said are the alternatives. What happened to the rank's GPU may then overrule it (`gpu_evidence`). It is a pure function of the evidence
+of one try. What a rank reports because another one failed (a
 broken collective, a kill by the launcher during the clean-up) is an echo: never a cause, unless there is nothing else.
 """
 
@@ -11,6 +12,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal
 
+from headway_exporter.gpu_evidence import with_gpus
 from headway_exporter.labels import CAUSES
 from headway_exporter.scene import LAUNCHER_KINDS, Evidence, Scene, laggard
 
@@ -62,8 +64,12 @@ UNKNOWN: Final = Diagnosis("unknown")
 
 
 def diagnose(scene: Scene) -> Diagnosis:
-    """The answer of the first rule that has one, beside those of the others."""
+    """The answer of the first rule that has one, beside those of the others, and with what is known of the GPUs."""
     scene = replace(scene, evidence=tuple(sorted(scene.evidence, key=lambda item: item.at)))
+    return with_gpus(scene, _without_gpus(scene))
+
+
+def _without_gpus(scene: Scene) -> Diagnosis:
     answers = [found for rule in RULES if (found := rule(scene)) is not None]
     if not answers:
         return replace(UNKNOWN, evidence=scene.evidence[:1])

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from headway.command_line import Parser
 from headway.environment import Identity, run_name_problem
 from headway_exporter.health.fitted import fitted
+from headway_exporter.health.xids import XidTableError, load
 from headway_exporter.linger import Scrapes
 from headway_exporter.server import Server, health, json_document, metrics, parse_address
 from headway_exporter.sidecar import Sidecar
@@ -27,6 +28,7 @@ from headway_exporter.thresholds import DEFAULT, NAMES, pair, pairs, unit
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from headway_exporter.health.xids import XidTable
     from headway_exporter.thresholds import Thresholds
 
 DEFAULT_LISTEN: Final = ":9838"
@@ -60,6 +62,7 @@ def _serve(options: argparse.Namespace, thresholds: Thresholds) -> int:
         telemetry=Telemetry.from_env(options.run, options.pod_index, os.environ),
         thresholds=thresholds,
         instruments=fitted(options),
+        xids=options.xid_table,
     )
     scrapes = Scrapes()
     routes = {
@@ -167,6 +170,14 @@ def _parser(environ: Mapping[str, str]) -> Parser:
         "such as a reset (HEADWAY_GPUS, default %(default)s)",
     )
     parser.add_argument(
+        "--xid-table",
+        type=_xid_table,
+        metavar="FILE",
+        default=environ.get("HEADWAY_XID_TABLE") or "",
+        help="JSON file whose rows replace those of the built-in table of what the GPU driver's errors (XIDs) mean: "
+        '{"v": 1, "xids": [{"number": 94, "class": "informational"}]} (HEADWAY_XID_TABLE, default none)',
+    )
+    parser.add_argument(
         "--threshold",
         type=_threshold,
         action="append",
@@ -237,6 +248,13 @@ def _on_or_off(text: str) -> bool:
     if text not in ("on", "off"):
         raise argparse.ArgumentTypeError(f"{text!r} is neither on nor off")
     return text == "on"
+
+
+def _xid_table(text: str) -> XidTable:
+    try:
+        return load(Path(text) if text else None)
+    except XidTableError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def _seconds(text: str) -> float:

@@ -16,7 +16,6 @@ from prometheus_client.samples import Exemplar
 
 from headway import clock
 from headway._version import __version__
-from headway_exporter.health.xid_classes import class_of
 from headway_exporter.labels import (
     CAUSES,
     CLOCK_ANOMALIES,
@@ -192,7 +191,7 @@ def gpus(pod: Pod) -> Iterator[Sample]:
     """What the GPUs' driver reported; how they are now is read elsewhere, and not remembered."""
     newest: dict[tuple[str, ...], float] = {}
     for (uuid, number), count in pod.gpus.xids.items():
-        labels, cls = pod.gpus.labels_of(uuid), class_of(number)
+        labels, cls = pod.gpus.labels_of(uuid), pod.gpus.table.of(number).cls
         yield "headway_gpu_xid_errors_total", (*labels, str(number), cls), count
         of_class = (*labels, cls)
         newest[of_class] = max(pod.gpus.last_xid_wall[uuid, number], newest.get(of_class, 0.0))

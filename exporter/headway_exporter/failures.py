@@ -128,8 +128,8 @@ class Failures:
         markers: tuple[Marker, ...],
         incarnation: str | None = None,
         booked: Mapping[str, int] | None = None,
-    ) -> None:
-        """A sign of a failure: opens an incident, or begins a further try, or adds to the one under way.
+    ) -> bool:
+        """A sign of a failure: opens an incident, or begins a further try, or adds to the one under way; whether a try began.
 
         `incarnation`: the one that failed; `booked`: what the pod's books say before they hear of the failure.
         """
@@ -152,6 +152,12 @@ class Failures:
         one = self.incidents[-1].current
         if one.add(self.incidents[-1].keep(evidence)):
             self._diagnose(one)
+        return again
+
+    def learnt(self, recovery: Recovery, one: Try) -> None:
+        """More is known of the GPUs of a try; if it is over, it was counted as it was, and only the record is revised."""
+        self._diagnose(one, recovery)
+        self._incident_of(recovery).at_rest = False
 
     def late(self, evidence: Evidence, ended: float) -> None:
         """The launcher tells of a process whose successor started at `ended`, after which others may have failed already.
@@ -382,6 +388,7 @@ class Failures:
                 self.oom_rose,
                 settings.get("heartbeat_rank_seconds"),
                 self.limits,
+                tuple(one.gpu),
             )
         )
         one.diagnosis = one.local if one.verdict is None else agreed(one.verdict, one.local)

@@ -14,6 +14,7 @@ from headway_exporter.curve import StepCurve
 from headway_exporter.distribution import Distribution
 from headway_exporter.failures import Failures
 from headway_exporter.gpus import Gpus
+from headway_exporter.health.xids import XidTable
 from headway_exporter.history import History
 from headway_exporter.incidents import Incident, State
 from headway_exporter.ledger import Ledger
@@ -65,7 +66,7 @@ CLASSES: Final[tuple[type, ...]] = (
     _Open,
 )
 ENUMS: Final = (State,)
-OUTSIDE: Final = (Thresholds,)
+OUTSIDE: Final = (Thresholds, XidTable)
 """Configuration of this start, which is no memory."""
 
 REGISTRY: Final = Registry(CLASSES, ENUMS, OUTSIDE)

@@ -11,7 +11,7 @@ from collections import Counter, deque
 from typing import TYPE_CHECKING, Any, Final
 
 from headway.events import Event
-from headway_exporter import bulk, losses, podstate
+from headway_exporter import bulk, gpu_join, losses, podstate
 from headway_exporter import evidence as signs
 from headway_exporter.checkpoints import Checkpoints
 from headway_exporter.claims import claim
@@ -37,6 +37,7 @@ from headway_exporter.thresholds import DEFAULT, Thresholds
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from headway_exporter.health.xids import XidTable
     from headway_exporter.observations import Observation
     from headway_exporter.origins import Claim
     from headway_exporter.scene import Evidence
@@ -51,9 +52,18 @@ class Pod:
     """The state of one pod of one run."""
 
     def __init__(
-        self, run: str, pod_index: str, thresholds: Thresholds = DEFAULT, *, shared_verdicts: bool = False
+        self,
+        run: str,
+        pod_index: str,
+        thresholds: Thresholds = DEFAULT,
+        *,
+        shared_verdicts: bool = False,
+        xids: XidTable | None = None,
     ) -> None:
-        """`shared_verdicts`: where a failure of several pods began is settled between them; whoever folds tells by `VerdictSeen`."""
+        """`shared_verdicts`: where a failure of several pods began is settled between them; whoever folds tells by `VerdictSeen`.
+
+        `xids`: what the driver's errors mean; None: the built-in table.
+        """
         self.run = run
         self.pod_index = pod_index
         self.info = RunInfo()
@@ -63,7 +73,7 @@ class Pod:
         self.checkpoints = Checkpoints()
         self.steps = Steps()
         self.replay_checks = ReplayChecks()
-        self.gpus = Gpus()
+        self.gpus = Gpus(xids)
         self.dropped: Counter[str] = Counter()
         self.clock_anomalies: Counter[str] = Counter()
         self.exports: Counter[tuple[str, str]] = Counter()
@@ -168,6 +178,7 @@ class Pod:
             return
         if isinstance(seen, GpuSeen):
             self.gpus.fold(seen)
+            gpu_join.arrived(self.failures, self.gpus, seen)
             return
         if isinstance(seen, GpusFound):
             self.gpus.found(seen)
@@ -406,7 +417,7 @@ class Pod:
             for slot in self.slots.values()
             if slot.life is not None and not slot.reserve
         )
-        self.failures.fail(
+        began = self.failures.fail(
             evidence,
             tip=self.ledger.tip or 0,
             mark=self.mark,
@@ -415,6 +426,8 @@ class Pod:
             incarnation=self._incarnation,
             booked=self.ledger.booked(losses.STATES),
         )
+        if began:
+            gpu_join.began(self.failures, self.gpus)
 
     def _checkpoint(self, slot: Slot, event: Event) -> None:
         completed = self.steps.completed

@@ -22,6 +22,8 @@ DecidedBy = Literal["verdict", "alone", "timeout"]
 """verdict: all pods took the one that the lowest of them wrote; alone: there was nobody to ask; timeout: no verdict came in time."""
 
 MOST_EVIDENCE: Final = 32
+MOST_GPU: Final = 8
+"""Happenings of each class that are kept of a try's GPUs: many echoes must not leave out the one fault."""
 MOST_TRIES: Final = 8
 """Tries of one recovery that are kept in detail, the first and the last ones; all are counted."""
 
@@ -61,6 +63,8 @@ class Try:
     restarted_wall: float | None = None
     phases: dict[str, float] = field(default_factory=dict)
     """Seconds by recovery phase, once it is over."""
+    gpu: list[Evidence] = field(default_factory=list)
+    """What happened to the GPUs of its ranks, apart from the signs: it may be older than the failure."""
 
     def add(self, evidence: Evidence) -> bool:
         """One more sign; False beyond a bound: the first ones tell the story."""
@@ -71,6 +75,15 @@ class Try:
         if room:
             self.evidence.append(evidence)
         return room
+
+    def add_gpu(self, happening: Evidence) -> bool:
+        """Something that happened to a rank's GPU; False: the same is known already, or too much of its class."""
+        alike = [item for item in self.gpu if item.gpu_class == happening.gpu_class]
+        known = {(item.slot, item.gpu, item.xid, item.category) for item in alike}
+        if len(alike) >= MOST_GPU or (happening.slot, happening.gpu, happening.xid, happening.category) in known:
+            return False
+        self.gpu.append(happening)
+        return True
 
     @property
     def expected_layer(self) -> str:

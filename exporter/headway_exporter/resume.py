@@ -10,7 +10,7 @@ import logging
 import threading
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from headway import clock
 from headway.events import parse
@@ -22,6 +22,9 @@ from headway_exporter.shift import moved
 from headway_exporter.state_files import LEDGER, Ledger, StateFileError, read_ledger, set_aside
 from headway_exporter.status import status
 from headway_exporter.thresholds import DEFAULT, Thresholds
+
+if TYPE_CHECKING:
+    from headway_exporter.health.xids import XidTable
 
 _log = logging.getLogger("headway.exporter")
 
@@ -39,10 +42,12 @@ class Where:
     pod_index: str
     silence_seconds: float
     thresholds: Thresholds = DEFAULT
+    xids: XidTable | None = None
+    """What the driver's errors mean; None: the built-in table."""
 
     def new_pod(self, *, shared_verdicts: bool) -> Pod:
         """One that knows nothing; configuration that is no memory is given to it here."""
-        return Pod(self.run, self.pod_index, self.thresholds, shared_verdicts=shared_verdicts)
+        return Pod(self.run, self.pod_index, self.thresholds, shared_verdicts=shared_verdicts, xids=self.xids)
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ EvidenceKind = Literal[
     "stop",  # the launcher was told to end
     "replaced",  # a new life without a word about the end of the old one
     "vanished",  # the pod was started again without a word about its end
+    "gpu",  # something happened to a rank's GPU, as its driver tells; kept apart from the other signs
 ]
 LAUNCHER_KINDS: Final = frozenset({"exit", "heartbeat", "group_failed", "launcher_exit"})
 IN_PHASE: Final = frozenset({"checkpoint_load", "checkpoint_save", "data_wait", "eval"})
@@ -49,6 +50,13 @@ class Evidence:
     """Time since the process completed its last step; 0 when the time of its death is not known."""
     traceback: str = ""
     """The innermost frames of an exception, as far as they are kept."""
+    gpu: str = ""
+    """UUID of the GPU that it happened to."""
+    gpu_class: str = ""
+    """One of `xids.XidClass`."""
+    xid: int | None = None
+    hint: Literal["", "gpu", "program"] = ""
+    """What it says that a program's fault came again (`gpu_evidence.Hint`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +98,8 @@ class Scene:
     heartbeat_timeout: float | None = None
     """Seconds without a heartbeat after which a monitor kills its rank; None: not in force or not known."""
     thresholds: Thresholds = DEFAULT
+    gpu: tuple[Evidence, ...] = ()
+    """What happened to the GPUs of these ranks, apart from the evidence: it may be older than the failure."""
 
     @property
     def begin(self) -> float:

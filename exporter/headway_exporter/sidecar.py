@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from headway_exporter.health.instruments import AnyInstrument
+    from headway_exporter.health.xids import XidTable
     from headway_exporter.observations import Observation
     from headway_exporter.thresholds import Thresholds
 
@@ -55,13 +56,14 @@ class Sidecar:
         state_dir: Path | None = None,
         telemetry: Telemetry | None = None,
         thresholds: Thresholds = DEFAULT,
+        xids: XidTable | None = None,
         instruments: Sequence[AnyInstrument] = (),
     ) -> None:
         """`state_dir`: where its memory is kept, and with it what the sidecar before it knew; `telemetry`: who is told of incidents.
 
-        `instruments` are started and stopped with it.
+        `instruments` are started and stopped with it; `xids`: what the GPU driver's errors mean, None: the built-in table.
         """
-        where = Where(directory, run, pod_index, silence_seconds, thresholds)
+        where = Where(directory, run, pod_index, silence_seconds, thresholds, xids)
         folder = None if state_dir is None else pod_folder(state_dir, run, pod_index)
         beginning = without_memory(where) if folder is None else begin(where, folder)
         self._pod = beginning.pod

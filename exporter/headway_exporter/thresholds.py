@@ -76,6 +76,15 @@ class Thresholds:
     """A pod that gave a sign of life within this time lives, between the two nobody knows yet. Well below `verdict_after_seconds`: a sign
     from before the failure says nothing."""
 
+    gpu_before_seconds: float = 60.0
+    """What happened to a rank's GPU so long before the rank was last known to be well may still explain its failure."""
+
+    gpu_after_seconds: float = 60.0
+    """What happened to a rank's GPU so long after the last sign of a failure may still explain it, as long as no step was made again."""
+
+    gpu_repeat_window_seconds: float = 86_400.0
+    """Time in which a program's fault (XID 13, 31) that comes again on the same GPU hints at the GPU, and on others at the program."""
+
     def __post_init__(self) -> None:
         for one in fields(self):
             problem = _problem(one.name, getattr(self, one.name))

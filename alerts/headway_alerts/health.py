@@ -1,4 +1,4 @@
-"""Alerts on the hardware and the host under a run. Those on GPUs are silent until their metrics (`headway_alerts.planned`) are exported."""
+"""Alerts on the hardware and the host under a run."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 FILE: Final = "health"
 _WINDOW: Final = "[15m]"
+_HARDWARE_XID: Final = 'headway_gpu_xid_last_timestamp_seconds{%sclass="hardware"} > time() - 900'
+"""Not a counter's increase: a GPU's first XID of a number begins a series, and what begins does not increase."""
 
 
 def group(config: Config) -> Group:
@@ -46,7 +48,7 @@ def _hardware_fault(config: Config) -> Alert:
         expr=f"""\
 count by (run) (
   count by (run, pod_index, UUID) (
-    increase(headway_gpu_xid_errors_total{{class="hardware"}}{_WINDOW}) > 0
+    {_HARDWARE_XID % ""}
     or
     headway_gpu_recovery_action > 0
   )
@@ -54,7 +56,7 @@ count by (run) (
         summary=f"GPUs of run {RUN} with a hardware fault: {NUMBER}",
         description=(
             "The driver reported a hardware error ("
-            + _gpus(f'increase(headway_gpu_xid_errors_total{{run=%q,class="hardware"}}{_WINDOW}) > 0')
+            + _gpus(_HARDWARE_XID % "run=%q,")
             + ") or asks for a reset ("
             + _gpus("headway_gpu_recovery_action{run=%q} > 0")
             + f"). Drain the node of run {RUN}; let nothing be placed there before the GPU was reset and tested."
@@ -109,13 +111,15 @@ def _throttled(config: Config) -> Alert:
         expr="""\
 count by (run) (
   count by (run, pod_index, UUID) (
-    headway_gpu_throttle_active{reason=~"hw_.*|sw_thermal"} == 1
+    headway_gpu_throttle_active{reason=~"hw_slowdown|hw_thermal|hw_power_brake|sw_thermal"} == 1
   )
 )""",
         summary=f"GPUs of run {RUN} that are held back by heat or power: {NUMBER}",
         description=(
             "The hardware holds down the clock of "
-            + _gpus('headway_gpu_throttle_active{run=%q,reason=~"hw_.*|sw_thermal"} == 1')
+            + _gpus(
+                'headway_gpu_throttle_active{run=%q,reason=~"hw_slowdown|hw_thermal|hw_power_brake|sw_thermal"} == 1'
+            )
             + f". Every rank of run {RUN} waits for the slowest one. Check cooling and power of the node."
         ),
         wait_seconds=config.throttled_seconds,
@@ -124,6 +128,9 @@ count by (run) (
 
 
 def _nvlink(config: Config) -> Alert:
+    errors = (
+        'increase(headway_gpu_nvlink_errors_total{%skind!="replay"}' + _WINDOW + ") > 0"
+    )  # a packet sent again has arrived
     best = "max by (run, modelName) (max_over_time(headway_gpu_nvlinks_active[6h]))"
     return Alert(
         name="HeadwayNvlinkDegraded",
@@ -135,13 +142,13 @@ count by (run) (
     < on (run, modelName) group_left ()
     {best}
     or
-    increase(headway_gpu_nvlink_errors_total{_WINDOW}) > 0
+    {errors % ""}
   )
 )""",
         summary=f"GPUs of run {RUN} with NVLinks down or in error: {NUMBER}",
         description=(
             "Errors were counted on: "
-            + _gpus(f"increase(headway_gpu_nvlink_errors_total{{run=%q}}{_WINDOW}) > 0")
+            + _gpus(errors % "run=%q,")
             + f". GPUs with fewer links than others of their model count too. Collectives of run {RUN} get slow or hang; drain the node."
         ),
         wait_seconds=60,

@@ -178,6 +178,14 @@ def _parser(environ: Mapping[str, str]) -> Parser:
         "(HEADWAY_LINGER_SECONDS, default %(default)s)",
     )
     parser.add_argument(
+        "--gpus",
+        type=_on_or_off,
+        metavar="on|off",
+        default=environ.get("HEADWAY_GPUS") or "on",
+        help="whether the NVIDIA driver is asked about the GPUs of this machine; off leaves them to whoever must have them for himself, "
+        "such as a reset (HEADWAY_GPUS, default %(default)s)",
+    )
+    parser.add_argument(
         "--xid-table",
         type=_xid_table,
         metavar="FILE",
@@ -250,6 +258,12 @@ def _address(text: str) -> tuple[str, int]:
 
 def _folder(text: str) -> Path | None:
     return Path(text).absolute() if text else None
+
+
+def _on_or_off(text: str) -> bool:
+    if text not in ("on", "off"):
+        raise argparse.ArgumentTypeError(f"{text!r} is neither on nor off")
+    return text == "on"
 
 
 def _xid_table(text: str) -> XidTable:

@@ -64,8 +64,9 @@ def run(pod: Pod) -> Iterator[Sample]:
     yield "headway_pods_expected", (), info.pods_expected
     for slot in pod.slots.values():
         if slot.life is not None:
-            gpu = str(slot.number) if slot.gpu_uuid else ""
-            yield "headway_rank_info", (str(slot.rank), str(slot.number), gpu, slot.gpu_uuid), 1
+            uuid = pod.gpus.whole(slot.gpu_uuid)
+            gpu = pod.gpus.labels_of(uuid)[0] or (str(slot.number) if uuid else "")
+            yield "headway_rank_info", (str(slot.rank), str(slot.number), gpu, uuid), 1
     yield "headway_ranks", (), len(pod.alive)
     yield "headway_world_size", (), info.world_size
     for kind in ("initial", "rank"):
@@ -190,6 +191,18 @@ def telemetry(pod: Pod) -> Iterator[Sample]:
             yield "headway_telemetry_exports_total", (signal, outcome), pod.exports[signal, outcome]
 
 
+def gpus(pod: Pod) -> Iterator[Sample]:
+    """What the GPUs' driver reported; how they are now is read elsewhere, and not remembered."""
+    newest: dict[tuple[str, ...], float] = {}
+    for (uuid, number), count in pod.gpus.xids.items():
+        labels, cls = pod.gpus.labels_of(uuid), pod.gpus.table.of(number).cls
+        yield "headway_gpu_xid_errors_total", (*labels, str(number), cls), count
+        of_class = (*labels, cls)
+        newest[of_class] = max(pod.gpus.last_xid_wall[uuid, number], newest.get(of_class, 0.0))
+    for found, wall in newest.items():
+        yield "headway_gpu_xid_last_timestamp_seconds", found, wall
+
+
 def sources(pod: Pod, dropped: Counter[str], clock_went_back: int) -> Iterator[Sample]:
     """What the sidecar hears, and what it could not use."""
     for source, wall in pod.source_wall.items():
@@ -244,7 +257,7 @@ class PodCollector(Collector):
             "ledger": lambda: ledger(pod),
             "checkpoints": lambda: checkpoints(pod),
             "restarts": lambda: restarts(pod),
-            "incidents": lambda: incidents(pod),
+            "incidents": lambda: [*incidents(pod), *gpus(pod)],
             "sources": lambda: sources(pod, self.dropped, follower.clock_went_back),
             "telemetry": lambda: telemetry(pod),
         }

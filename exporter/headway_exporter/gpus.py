@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from headway_exporter.health import xids
 
 if TYPE_CHECKING:
     from headway_exporter.gpu_evidence import Hint
-    from headway_exporter.observations import GpuSeen
+    from headway_exporter.observations import GpuSeen, GpusFound
     from headway_exporter.thresholds import Thresholds
+
+T = TypeVar("T")
 
 MOST_KEPT: Final = 512
 """Happenings kept, of all GPUs together: one that repeats itself by the thousand must not fill the memory."""
 MOST_COUNTED: Final = 1024
 """Pairs of GPU and XID that are counted."""
+MOST_NAMED: Final = 256
+"""GPUs, and parts of GPUs, whose names are kept: those of the machines that the pod was on last."""
 MOST_GPUS: Final = 128
 """GPUs whose programs' faults are remembered."""
 MOST_OCCASIONS: Final = 8
@@ -26,7 +30,7 @@ OCCASION_SECONDS: Final = 60.0
 
 
 class Gpus:
-    """The fold of `GpuSeen`."""
+    """The fold of `GpuSeen` and `GpusFound`."""
 
     def __init__(self, table: xids.XidTable | None = None) -> None:
         """`table`: what the XIDs mean; None: the built-in table."""
@@ -36,6 +40,10 @@ class Gpus:
         self.last_xid_wall: dict[tuple[str, int], float] = {}
         """When each of them was last reported, seconds since 1970."""
         self.recent: deque[GpuSeen] = deque(maxlen=MOST_KEPT)
+        self.labels: dict[str, tuple[str, ...]] = {}
+        """Values of `gpu`, `UUID`, `pci_bus_id`, `modelName` by UUID."""
+        self.parents: dict[str, str] = {}
+        """UUID of the GPU that a MIG instance is a part of, by its own."""
         self.faults: dict[str, list[list[float]]] = {}
         """By UUID, when a program's fault was reported: first and last report of each occasion, CLOCK_MONOTONIC seconds."""
 
@@ -49,8 +57,27 @@ class Gpus:
             self._note_fault(seen)
         pair = seen.uuid, seen.xid
         if pair in self.xids or len(self.xids) < MOST_COUNTED:
-            self.xids[pair] += 1
-            self.last_xid_wall[pair] = seen.wall
+            self.xids[pair] += seen.count
+            self.last_xid_wall[pair] = max(seen.wall, self.last_xid_wall.get(pair, seen.wall))
+
+    def found(self, seen: GpusFound) -> None:
+        """Which GPUs there are; those that were there before, perhaps on another machine, keep their names."""
+        for labels in seen.gpus:
+            _remember(self.labels, labels[1], labels)
+        for part, parent in seen.parts:
+            _remember(self.parents, part, parent)
+
+    def whole(self, name: str) -> str:
+        """UUID of the GPU that a rank's setting names: of which it is a part (MIG), or which it abbreviates; else the name itself."""
+        if name.startswith("MIG-GPU-"):  # drivers before 470 name the GPU in it: MIG-GPU-…/instance/instance
+            return name.removeprefix("MIG-").partition("/")[0]
+        whole = {**{uuid: uuid for uuid in self.labels}, **self.parents}
+        begin_so = [one for one in whole if one.startswith(name)] if len(name) > len("GPU-") else []
+        return whole.get(name) or (whole[begin_so[0]] if len(begin_so) == 1 else name)
+
+    def labels_of(self, uuid: str) -> tuple[str, ...]:
+        """Values of `gpu`, `UUID`, `pci_bus_id`, `modelName`, as far as they are known."""
+        return self.labels.get(uuid) or ("", uuid, "", "")
 
     def hint(self, seen: GpuSeen, limits: Thresholds) -> Hint:
         """What it says that a program's fault was seen before, within the window of `limits`."""
@@ -94,3 +121,11 @@ class Gpus:
         else:
             occasions.append([seen.mono, seen.mono])
             del occasions[:-MOST_OCCASIONS]
+
+
+def _remember(known: dict[str, T], name: str, what: T) -> None:
+    """The newest last, the oldest forgotten."""
+    known.pop(name, None)
+    known[name] = what
+    if len(known) > MOST_NAMED:
+        del known[next(iter(known))]

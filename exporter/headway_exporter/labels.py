@@ -83,7 +83,7 @@ be sent again; `timeout`: answers that did not come in time, and peers that were
 MEMORY_SCOPES: Final = ("container", "node")
 """Whose memory: the trainer's container, or the machine with all that runs on it."""
 
-_INSTRUMENTS: Final = ("host", "nics", *(f"storage_{volume}" for volume in VOLUMES))
+_INSTRUMENTS: Final = ("nvml", "host", "nics", *(f"storage_{volume}" for volume in VOLUMES))
 """What the sidecar measures itself; see health."""
 
 SOURCES: Final = ("trainer", "launcher", "state", *_INSTRUMENTS)
@@ -140,6 +140,26 @@ SIGNALS: Final = ("traces", "logs")
 """What incidents are sent as; see telemetry."""
 EXPORT_OUTCOMES: Final = ("ok", "failed", "dropped")
 """`failed`: the endpoint did not take it; `dropped`: it was never tried."""
+
+GPU_SENSORS: Final = ("gpu", "memory")
+GPU_CLOCKS: Final = ("sm", "memory")
+GPU_THROTTLE_REASONS: Final = (
+    "sw_power_cap",
+    "hw_slowdown",
+    "sync_boost",
+    "sw_thermal",
+    "hw_thermal",
+    "hw_power_brake",
+)
+"""Why a clock is held down, less what is no trouble: being idle, and clocks that somebody chose."""
+ECC_TYPES: Final = ("corrected", "uncorrected")
+ECC_COUNTERS: Final = ("volatile", "aggregate")
+"""Since the driver was loaded; in the GPU's life."""
+REMAPPED_ROWS: Final = ("correctable", "uncorrectable")
+"""What the errors were for which a row of memory was replaced."""
+NVLINK_ERRORS: Final = ("crc", "replay", "recovery", "ecc", "receive", "integrity")
+"""Kinds that a GPU counts differ by its generation."""
+XID_CLASSES: Final = ("application", "driver", "hardware", "fabric", "informational", "echo", "unknown")
 
 COLLECTORS: Final = (
     "run",

@@ -172,9 +172,9 @@ class VerdictSeen:
 class GpuSeen:
     """Something happened to a GPU of this machine, as its driver tells.
 
-    `kind`: `xid`, an error that the driver reported (`xid` is its number); `ecc`, memory errors that could not be corrected (`count`
-    more of them); `nvlink`, errors of its links (`count` more); `lost`, it does not answer any more; `back`, it answers again; `remap`, a
-    bad row could not be replaced.
+    `kind`: `xid`, an error that the driver reported (`xid` is its number; `count` of them, the last at this time); `ecc`, memory errors
+    that could not be corrected (`count` more of them); `nvlink`, errors of its links (`count` more); `lost`, it does not answer any more;
+    `back`, it answers again; `remap`, a bad row could not be replaced.
     """
 
     uuid: str
@@ -195,6 +195,22 @@ class GpuSeen:
         return round(self.mono * 1e6), 1
 
 
+@dataclass(frozen=True, slots=True)
+class GpusFound:
+    """The GPUs of this machine, told when they are first seen and when something about that changes."""
+
+    gpus: tuple[tuple[str, ...], ...]
+    """Of each its number, UUID, address on the bus and model: the values of its labels."""
+    parts: tuple[tuple[str, str], ...]
+    """UUIDs of MIG instances, each with that of the GPU it is a part of."""
+    mono: float
+
+    @property
+    def key(self) -> Key:
+        """Its place in time."""
+        return round(self.mono * 1e6), 0
+
+
 Key = tuple[int, int]
 """Place in time: microseconds, and at equal times steps before events before deaths.
 
@@ -202,7 +218,7 @@ Journal lines round to microseconds, so a step that came just before a line must
 comes before its death.
 """
 
-Observation = EventSeen | StepSeen | StepsSeen | DeathSeen | VerdictSeen | GpuSeen
+Observation = EventSeen | StepSeen | StepsSeen | DeathSeen | VerdictSeen | GpuSeen | GpusFound
 
 
 @dataclass(frozen=True, slots=True)

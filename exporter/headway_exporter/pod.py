@@ -19,7 +19,16 @@ from headway_exporter.failures import Failures
 from headway_exporter.gpus import Gpus
 from headway_exporter.health.cgroups import Container
 from headway_exporter.ledger import Ledger
-from headway_exporter.observations import NANOSECONDS, DeathSeen, EventSeen, GpuSeen, StepSeen, StepsSeen, VerdictSeen
+from headway_exporter.observations import (
+    NANOSECONDS,
+    DeathSeen,
+    EventSeen,
+    GpuSeen,
+    GpusFound,
+    StepSeen,
+    StepsSeen,
+    VerdictSeen,
+)
 from headway_exporter.replay import ReplayChecks
 from headway_exporter.runinfo import RunInfo
 from headway_exporter.slots import TERMINATION_SIGNALS, Slot, mark_gone
@@ -171,6 +180,9 @@ class Pod:
         if isinstance(seen, GpuSeen):
             self.gpus.fold(seen)
             gpu_join.arrived(self.failures, self.gpus, seen)
+            return
+        if isinstance(seen, GpusFound):
+            self.gpus.found(seen)
             return
         if isinstance(seen, StepSeen):
             self._step(seen)

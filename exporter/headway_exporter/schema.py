@@ -17,21 +17,29 @@ from headway_exporter.labels import (
     CLOCK_ANOMALIES,
     COLLECTORS,
     DROP_REASONS,
+    ECC_COUNTERS,
+    ECC_TYPES,
     ENTITY_KINDS,
     EXPORT_OUTCOMES,
+    GPU_CLOCKS,
+    GPU_SENSORS,
+    GPU_THROTTLE_REASONS,
     INCIDENT_OUTCOMES,
     LAYERS,
     MEMORY_SCOPES,
     NIC_ERRORS,
+    NVLINK_ERRORS,
     OUTCOMES,
     PHASES,
     REASONS,
     RECOVERY_PHASES,
+    REMAPPED_ROWS,
     REPLAY_RESULTS,
     SIGNALS,
     SOURCES,
     STATES,
     VOLUMES,
+    XID_CLASSES,
 )
 
 Type = Literal["gauge", "counter", "histogram"]
@@ -74,6 +82,9 @@ _NO_COMMIT: Final = "before the first durable checkpoint"
 _NO_INCIDENT: Final = "no incident is open"
 _NO_HOST: Final = "the machine could not be looked at"
 _NO_VOLUME: Final = "per volume: the folder is not known, not mounted here, or does not answer"
+_GPU: Final[Labels] = {"gpu": None, "UUID": None, "pci_bus_id": None, "modelName": None}
+_NO_GPU: Final = "no driver, or it does not answer for the GPU, or the GPU does not measure it"
+_NO_XID: Final = "per GPU: none was reported yet"
 _NO_SAVE: Final = "before the first save was written"
 
 _CATALOGUE: Final = (
@@ -451,6 +462,98 @@ _CATALOGUE: Final = (
         "headway_storage_read_bytes_total",
         "counter",
         "Sizes of the loads in headway_checkpoint_load_seconds: over its sum, the pod's throughput.",
+    ),
+    # GPUs, as their driver tells.
+    Metric(
+        "headway_gpu_up",
+        "gauge",
+        "1 when the driver answers for the GPU, 0 when it does not any more.",
+        _GPU,
+        absent="no driver, or it never answered",
+    ),
+    Metric(
+        "headway_gpu_utilization_ratio",
+        "gauge",
+        "Share of the last moments in which a kernel ran.",
+        _GPU,
+        absent=_NO_GPU,
+    ),
+    Metric("headway_gpu_memory_used_bytes", "gauge", "Memory in use.", _GPU, absent=_NO_GPU),
+    Metric("headway_gpu_memory_total_bytes", "gauge", "Memory that it has.", _GPU, absent=_NO_GPU),
+    Metric("headway_gpu_temperature_celsius", "gauge", "Temperature.", {**_GPU, "sensor": GPU_SENSORS}, absent=_NO_GPU),
+    Metric("headway_gpu_power_watts", "gauge", "Power that it draws.", _GPU, absent=_NO_GPU),
+    Metric("headway_gpu_power_limit_watts", "gauge", "Power that it may draw.", _GPU, absent=_NO_GPU),
+    Metric(
+        "headway_gpu_energy_joules_total", "counter", "Energy used since the driver was loaded.", _GPU, absent=_NO_GPU
+    ),
+    Metric("headway_gpu_clock_hertz", "gauge", "Clock.", {**_GPU, "domain": GPU_CLOCKS}, absent=_NO_GPU),
+    Metric(
+        "headway_gpu_throttle_active",
+        "gauge",
+        "1 for each reason that holds the clock down now.",
+        {**_GPU, "reason": GPU_THROTTLE_REASONS},
+        absent=_NO_GPU,
+    ),
+    Metric(
+        "headway_gpu_ecc_errors_total",
+        "counter",
+        "Memory errors: volatile since the driver was loaded, aggregate in the GPU's life.",
+        {**_GPU, "type": ECC_TYPES, "counter": ECC_COUNTERS},
+        absent=_NO_GPU,
+    ),
+    Metric(
+        "headway_gpu_remapped_rows",
+        "gauge",
+        "Rows of memory that were replaced, by the errors that were the reason.",
+        {**_GPU, "state": REMAPPED_ROWS},
+        absent=_NO_GPU,
+    ),
+    Metric(
+        "headway_gpu_row_remap_pending",
+        "gauge",
+        "1 when a row waits to be replaced at the next reset.",
+        _GPU,
+        absent=_NO_GPU,
+    ),
+    Metric("headway_gpu_row_remap_failed", "gauge", "1 when a bad row could not be replaced.", _GPU, absent=_NO_GPU),
+    Metric(
+        "headway_gpu_retired_pages",
+        "gauge",
+        "Pages of memory that are not used any more; GPUs that remap rows have none.",
+        _GPU,
+        absent=_NO_GPU,
+    ),
+    Metric(
+        "headway_gpu_pcie_replays_total", "counter", "Packets on the bus that were sent again.", _GPU, absent=_NO_GPU
+    ),
+    Metric(
+        "headway_gpu_nvlink_errors_total",
+        "counter",
+        "Errors of all its NVLinks together.",
+        {**_GPU, "kind": NVLINK_ERRORS},
+        absent=_NO_GPU,
+    ),
+    Metric("headway_gpu_nvlinks_active", "gauge", "NVLinks that are up.", _GPU, absent=_NO_GPU),
+    Metric(
+        "headway_gpu_recovery_action",
+        "gauge",
+        "What the driver asks for: 0 nothing, 1 a reset of the GPU, 2 a reboot, 3 to drain peers, 4 to drain and reset; see its manual.",
+        _GPU,
+        absent=_NO_GPU,
+    ),
+    Metric(
+        "headway_gpu_xid_errors_total",
+        "counter",
+        "Errors that the driver reported, by number (XID).",
+        {**_GPU, "xid": None, "class": XID_CLASSES},
+        absent=_NO_XID,
+    ),
+    Metric(
+        "headway_gpu_xid_last_timestamp_seconds",
+        "gauge",
+        "When the last of a class was reported.",
+        {**_GPU, "class": XID_CLASSES},
+        absent=_NO_XID,
     ),
     # The sidecar itself.
     Metric("headway_sidecar_memory_bytes", "gauge", "Resident memory of the sidecar.", absent=_NO_HOST),

@@ -1,4 +1,4 @@
-"""As `alert_cases`, for the hardware and the host. The metrics of GPUs are planned."""
+"""As `alert_cases`, for the hardware and the host."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _OTHER = _GPU | {"gpu": "1", "UUID": "GPU-b", "pci_bus_id": "0000:02:00.0"}
 HEALTH_CASES = (
     Case(
         "HeadwayGpuHardwareFault",
-        {one("headway_gpu_xid_errors_total", xid="79", **{"class": "hardware"}, **_GPU): "0x20 1x380"},
+        {one("headway_gpu_xid_last_timestamp_seconds", **{"class": "hardware"}, **_GPU): "_x21 315x380"},
         silent="5m",
         fires="5m30s",
         resolved="81m",
@@ -24,8 +24,11 @@ HEALTH_CASES = (
         ),
         near={
             "an application's error": {
-                one("headway_gpu_xid_errors_total", xid="31", **{"class": "application"}, **_GPU): "0x20 1x380"
-            }
+                one("headway_gpu_xid_last_timestamp_seconds", **{"class": "application"}, **_GPU): "_x21 315x380"
+            },
+            "one of long ago": {
+                one("headway_gpu_xid_last_timestamp_seconds", **{"class": "hardware"}, **_GPU): "-900x400"
+            },
         },
     ),
     Case(
@@ -75,7 +78,7 @@ HEALTH_CASES = (
             "one. Check cooling and power of "
             "the node.",
         ),
-        near={"idle": {one("headway_gpu_throttle_active", reason="idle", **_GPU): "0x20 1x380"}},
+        near={"at its power limit": {one("headway_gpu_throttle_active", reason="sw_power_cap", **_GPU): "0x20 1x380"}},
     ),
     Case(
         "HeadwayNvlinkDegraded",
@@ -91,10 +94,11 @@ HEALTH_CASES = (
             "slow or hang; drain the node.",
         ),
         near={
+            "packets sent again": {one("headway_gpu_nvlink_errors_total", kind="replay", **_GPU): "0+3x400"},
             "a model with fewer links": {
                 one("headway_gpu_nvlinks_active", **_GPU): "18x400",
                 one("headway_gpu_nvlinks_active", **(_OTHER | {"modelName": "L40S"})): "0x400",
-            }
+            },
         },
     ),
     Case(

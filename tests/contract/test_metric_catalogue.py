@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import sysfs_tree
+from fake_nvml import FakeNvml
 from journal_folder import RUN, finish, launcher, trainer
 from sidecar_process import sidecar
 
@@ -37,8 +38,15 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[str, l
         )
     )
     sysfs_tree.port(directory / "sys", "mlx5_0")
-    with sidecar(directory, "--sysfs-root", str(directory / "sys")) as exporter:
+    fake = FakeNvml(tmp_path_factory.mktemp("nvml"), 1)
+    fake.change(
+        0, **{"field.29.0": 0}
+    )  # a GPU that retires pages and remaps rows is in no machine, but has every metric
+    with sidecar(directory, "--sysfs-root", str(directory / "sys"), **fake.environ) as exporter:
         exporter.until(lambda status: status["finished"], "the end")
+        exporter.until(lambda _: exporter.labels("headway_gpu_up"), "the GPU")
+        fake.report(0, 79)
+        exporter.until(lambda _: exporter.labels("headway_gpu_xid_errors_total"), "its error")
         exporter.until(
             lambda _: exporter.value("headway_sidecar_cpu_ratio") is not None, "a second look at the machine"
         )

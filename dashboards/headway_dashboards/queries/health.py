@@ -1,4 +1,4 @@
-"""GPU and host health. Metrics of GPUs come with a later version of the sidecar."""
+"""GPU and host health."""
 
 from __future__ import annotations
 
@@ -37,12 +37,48 @@ max by (pod_index, rank, gpu, UUID) (
 SLOWEST: Final = (Query(f"max by (pod_index) (headway_slowest_rank_ratio{{{OF_PODS}}})", "pod {{pod_index}}"),)
 ALIVE: Final = (Query(f"pod:headway_ranks:max{{{OF_PODS}}}", "pod {{pod_index}}"),)
 
+UTILIZATION: Final = (Query(_per_gpu("headway_gpu_utilization_ratio"), _GPU),)
+GPU_MEMORY: Final = (
+    Query(
+        "max by (pod_index, gpu) (\n"
+        f"  headway_gpu_memory_used_bytes{{{OF_PODS}}}\n  / headway_gpu_memory_total_bytes{{{OF_PODS}}}\n)",
+        _GPU,
+    ),
+)
+TEMPERATURE: Final = (Query(_per_gpu("headway_gpu_temperature_celsius"), _GPU),)
+POWER: Final = (Query(_per_gpu("headway_gpu_power_watts"), _GPU),)
 GPU_UP: Final = (Query(_per_gpu("headway_gpu_up"), _GPU),)
-XIDS: Final = (Query(_increase("headway_gpu_xid_errors_total", "xid", "class"), _GPU + " XID {{xid}}"),)
+XIDS: Final = (
+    Query(
+        f"""\
+max by (pod_index, gpu, xid, class) (
+  increase(headway_gpu_xid_errors_total{{{OF_PODS}}}[$__rate_interval]) > 0
+  or
+  (
+    headway_gpu_xid_errors_total{{{OF_PODS}}}
+    unless
+    headway_gpu_xid_errors_total{{{OF_PODS}}} offset $__rate_interval
+  )
+)""",
+        _GPU + " XID {{xid}}",
+    ),
+)
+"""The first of a number begins a series, and what begins does not increase."""
 ECC: Final = (Query(_increase("headway_gpu_ecc_errors_total", "type"), _GPU + " {{type}}"),)
 REMAP: Final = (Query(_per_gpu("headway_gpu_row_remap_failed"), _GPU),)
 ACTION: Final = (Query(_per_gpu("headway_gpu_recovery_action"), _GPU),)
-THROTTLE: Final = (Query(_per_gpu("headway_gpu_throttle_active", "reason"), _GPU + " {{reason}}"),)
+THROTTLE: Final = (
+    Query(
+        f"""\
+max by (pod_index, gpu) (
+  headway_gpu_throttle_active{{{OF_PODS},reason="sw_power_cap"}}
+  or
+  2 * headway_gpu_throttle_active{{{OF_PODS},reason=~"hw_slowdown|hw_thermal|hw_power_brake|sw_thermal"}}
+)""",
+        _GPU,
+    ),
+)
+"""A line for each of six reasons of each GPU can be read by nobody."""
 NVLINKS: Final = (Query(_per_gpu("headway_gpu_nvlinks_active"), _GPU),)
 NVLINK_ERRORS: Final = (Query(_increase("headway_gpu_nvlink_errors_total", "kind"), _GPU + " {{kind}}"),)
 

@@ -18,7 +18,18 @@ from headway_exporter.claims import claim
 from headway_exporter.failures import Failures
 from headway_exporter.gpus import Gpus
 from headway_exporter.ledger import Ledger
-from headway_exporter.observations import NANOSECONDS, DeathSeen, EventSeen, GpuSeen, StepSeen, StepsSeen, VerdictSeen
+from headway_exporter.observations import (
+    NANOSECONDS,
+    DeathSeen,
+    EventSeen,
+    GpuSeen,
+    PodStatusSeen,
+    StepSeen,
+    StepsSeen,
+    VerdictSeen,
+)
+from headway_exporter.orchestrator import Orchestrator
+from headway_exporter.orchestrator import evidence as told_by_orchestrator
 from headway_exporter.replay import ReplayChecks
 from headway_exporter.runinfo import RunInfo
 from headway_exporter.slots import TERMINATION_SIGNALS, Slot, mark_gone
@@ -55,6 +66,7 @@ class Pod:
         self.steps = Steps()
         self.replay_checks = ReplayChecks()
         self.gpus = Gpus()
+        self.orchestrator = Orchestrator()
         self.dropped: Counter[str] = Counter()
         self.clock_anomalies: Counter[str] = Counter()
         self.exports: Counter[tuple[str, str]] = Counter()
@@ -159,6 +171,9 @@ class Pod:
             return
         if isinstance(seen, GpuSeen):
             self.gpus.fold(seen)
+            return
+        if isinstance(seen, PodStatusSeen):
+            self._hear(seen)
             return
         if isinstance(seen, StepSeen):
             self._step(seen)
@@ -300,6 +315,12 @@ class Pod:
             self.failures.late(late, ended)
         else:
             self._fail(signs.from_launcher(slot, event))
+
+    def _hear(self, seen: PodStatusSeen) -> None:
+        """The orchestrator's word: no trace of the trainer, and of a run that is complete it explains nothing."""
+        told = told_by_orchestrator(seen, seen.wall - self._offset) if self.orchestrator.fold(seen) else None
+        if told is not None and not self.finished:
+            self.failures.hear(told)
 
     # Lives.
 

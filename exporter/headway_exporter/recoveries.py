@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from headway_exporter.causes import UNKNOWN, Diagnosis
 from headway_exporter.labels import LAYERS
+from headway_exporter.scene import ORCHESTRATOR_KINDS
 
 if TYPE_CHECKING:
     from headway_exporter.origins import OriginVerdict
@@ -25,7 +26,10 @@ MOST_EVIDENCE: Final = 32
 MOST_TRIES: Final = 8
 """Tries of one recovery that are kept in detail, the first and the last ones; all are counted."""
 
-_BY_ORCHESTRATOR: Final = frozenset({"launcher_exit", "vanished"})
+MOST_TOLD: Final = 4
+"""Signs from outside the journals for which there is room beyond that: they come last, and tell most."""
+
+_BY_ORCHESTRATOR: Final = frozenset({"launcher_exit", "vanished", *ORCHESTRATOR_KINDS})
 _BY_LAUNCHER: Final = frozenset({"death", "exit", "heartbeat", "group_failed", "replaced"})
 
 
@@ -67,10 +71,21 @@ class Try:
         self.stopped = self.stopped or evidence.kind == "stop"
         if evidence.kind == "death":
             self.timeline.died(evidence.at)
-        room = len(self.evidence) < MOST_EVIDENCE
+        most = MOST_EVIDENCE + MOST_TOLD if evidence.kind in ORCHESTRATOR_KINDS else MOST_EVIDENCE
+        room = len(self.evidence) < most
         if room:
             self.evidence.append(evidence)
         return room
+
+    @property
+    def seen_here(self) -> list[Evidence]:
+        """The evidence that the pod's own journals told: what opened and dates it."""
+        return [item for item in self.evidence if item.kind not in ORCHESTRATOR_KINDS]
+
+    @property
+    def container_ended(self) -> bool:
+        """A container ended, so that no launcher can have restarted."""
+        return any(item.kind == "container" for item in self.evidence)
 
     @property
     def expected_layer(self) -> str:

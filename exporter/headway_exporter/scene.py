@@ -20,7 +20,11 @@ EvidenceKind = Literal[
     "stop",  # the launcher was told to end
     "replaced",  # a new life without a word about the end of the old one
     "vanished",  # the pod was started again without a word about its end
+    "container",  # a container of the pod ended, says the orchestrator
+    "disruption",  # the orchestrator takes the pod away, or its node is gone
 ]
+ORCHESTRATOR_KINDS: Final = frozenset({"container", "disruption"})
+"""Told from outside, late, and to the second: they explain a failure, and never open or date one."""
 LAUNCHER_KINDS: Final = frozenset({"exit", "heartbeat", "group_failed", "launcher_exit"})
 IN_PHASE: Final = frozenset({"checkpoint_load", "checkpoint_save", "data_wait", "eval"})
 """States in which a rank is on its own business while others may wait for it."""
@@ -37,7 +41,7 @@ class Evidence:
     """For people, short."""
     slot: int | None = None
     category: str | None = None
-    """A cause that the exception itself tells."""
+    """A cause that the exception itself tells, or the orchestrator."""
     signature: str = ""
     """What it has in common with other exceptions of its kind."""
     exit_code: int | None = None
@@ -49,6 +53,8 @@ class Evidence:
     """Time since the process completed its last step; 0 when the time of its death is not known."""
     traceback: str = ""
     """The innermost frames of an exception, as far as they are kept."""
+    sure: bool = True
+    """What `category` says is beyond doubt."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import platform
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
@@ -19,6 +20,8 @@ from headway._version import __version__
 from headway_exporter.labels import (
     CAUSES,
     CLOCK_ANOMALIES,
+    CONTAINER_ENDS,
+    DISRUPTIONS,
     DROP_REASONS,
     EXPORT_OUTCOMES,
     INCIDENT_OUTCOMES,
@@ -179,6 +182,17 @@ def incidents(pod: Pod) -> Iterator[Sample]:
         yield "headway_entity_incidents", (entity.kind, entity.name), count
 
 
+def orchestrator(pod: Pod) -> Iterator[Sample]:
+    """What became of the pod's containers and of the pod, once there is somebody who tells."""
+    known = pod.orchestrator
+    if not known.heard:
+        return
+    for reason in CONTAINER_ENDS:
+        yield "headway_container_ends_total", (reason,), known.container_ends[reason]
+    for reason in DISRUPTIONS:
+        yield "headway_pod_disruptions_total", (reason,), known.disruptions[reason]
+
+
 def telemetry(pod: Pod) -> Iterator[Sample]:
     """Incidents that were sent elsewhere; all 0 when that is not asked for."""
     for signal in SIGNALS:
@@ -239,7 +253,7 @@ class PodCollector(Collector):
             "steps": lambda: steps(pod),
             "ledger": lambda: ledger(pod),
             "checkpoints": lambda: checkpoints(pod),
-            "restarts": lambda: restarts(pod),
+            "restarts": lambda: chain(restarts(pod), orchestrator(pod)),
             "incidents": lambda: incidents(pod),
             "sources": lambda: sources(pod, self.dropped, follower.clock_went_back),
             "telemetry": lambda: telemetry(pod),

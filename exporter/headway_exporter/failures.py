@@ -285,7 +285,7 @@ class Failures:
         if alive or self.open is None:
             return
         recovery = self.recovering
-        if self._stop is not None if recovery is None else recovery.current.stopped:
+        if self._stop is not None if recovery is None else recovery.current.cancelled:
             self._end(Happening.STOPPED, now)
         elif now - last_trace > self.limits.abandoned_seconds:
             self._end(Happening.GONE, now)

@@ -70,7 +70,13 @@ INCIDENT_OUTCOMES: Final = ("recovered", "abandoned", "cancelled")
 
 ENTITY_KINDS: Final = ("rank", "node", "gpu")
 
-SOURCES: Final = ("trainer", "launcher", "state")
+CONTAINER_ENDS: Final = ("completed", "error", "oom_killed", "other")
+"""How a container of the pod ended, as the orchestrator says. `other`: it lost sight of it, or the container could not be started."""
+
+DISRUPTIONS: Final = ("preempted", "evicted", "node_lost", "node_shutdown", "deadline", "other")
+"""Why the orchestrator took the pod away. `evicted`: its node ran short of something, or is being drained; `deadline`: its time was up."""
+
+SOURCES: Final = ("trainer", "launcher", "state", "kubernetes")
 
 PHASES: Final = (
     "init",
@@ -125,4 +131,15 @@ SIGNALS: Final = ("traces", "logs")
 EXPORT_OUTCOMES: Final = ("ok", "failed", "dropped")
 """`failed`: the endpoint did not take it; `dropped`: it was never tried."""
 
-COLLECTORS: Final = ("run", "steps", "ledger", "checkpoints", "restarts", "incidents", "sources", "telemetry", "state")
+COLLECTORS: Final = (
+    "run",
+    "steps",
+    "ledger",
+    "checkpoints",
+    "restarts",
+    "incidents",
+    "sources",
+    "telemetry",
+    "state",
+    "kubernetes",
+)

@@ -88,6 +88,11 @@ class Try:
         return any(item.kind == "container" for item in self.evidence)
 
     @property
+    def cancelled(self) -> bool:
+        """The launcher was told to end, and not because the orchestrator takes the pod away, to make another one."""
+        return self.stopped and not any(item.kind == "disruption" for item in self.evidence)
+
+    @property
     def expected_layer(self) -> str:
         """Who restarted, or while nobody did, the innermost layer that still can."""
         kinds = {item.kind for item in self.evidence}

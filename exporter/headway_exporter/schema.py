@@ -16,6 +16,8 @@ from headway_exporter.labels import (
     CAUSES,
     CLOCK_ANOMALIES,
     COLLECTORS,
+    CONTAINER_ENDS,
+    DISRUPTIONS,
     DROP_REASONS,
     ENTITY_KINDS,
     EXPORT_OUTCOMES,
@@ -69,6 +71,7 @@ _NO_TRAINER: Final = "before the first trainer process"
 _NO_STEP: Final = "before the first step"
 _NO_COMMIT: Final = "before the first durable checkpoint"
 _NO_INCIDENT: Final = "no incident is open"
+_NO_KUBERNETES: Final = "not in Kubernetes, or its API may not be asked"
 _NO_SAVE: Final = "before the first save was written"
 
 _CATALOGUE: Final = (
@@ -355,6 +358,28 @@ _CATALOGUE: Final = (
         "Incidents of the last 24 hours that began on one rank, node or GPU: the eight with the most.",
         {"entity_kind": ENTITY_KINDS, "entity": None},
         absent="per entity: fewer than two",
+    ),
+    # The orchestrator.
+    Metric(
+        "headway_container_restarts",
+        "gauge",
+        "Restarts of a container of this pod, as Kubernetes counts them.",
+        {"container": None},
+        absent=_NO_KUBERNETES,
+    ),
+    Metric(
+        "headway_container_ends_total",
+        "counter",
+        "Ends of the pod's containers, and of those of the pods before it in its place, by how Kubernetes says that they ended.",
+        {"reason": CONTAINER_ENDS},
+        absent=_NO_KUBERNETES,
+    ),
+    Metric(
+        "headway_pod_disruptions_total",
+        "counter",
+        "How often Kubernetes took the pod, or one before it in its place, away, by why.",
+        {"reason": DISRUPTIONS},
+        absent=_NO_KUBERNETES,
     ),
     # The sidecar itself.
     Metric(

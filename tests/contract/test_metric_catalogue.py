@@ -58,7 +58,8 @@ def test_every_metric_of_the_catalogue_is_exported(exported: dict[str, tuple[str
         "headway_incident_attempt_started_timestamp_seconds",
         "headway_entity_incidents",
     }
-    assert missing <= dead | closed
+    outside = {"headway_container_restarts", "headway_container_ends_total", "headway_pod_disruptions_total"}
+    assert missing <= dead | closed | outside
     assert {labels["kind"] for labels in exported["headway_heartbeat_timeout_seconds"][1]} == {"initial", "rank"}
 
 

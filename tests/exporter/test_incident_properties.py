@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import given, settings
@@ -12,7 +13,7 @@ from headway.events import INTERRUPTIONS, Event
 from headway.ring import StepRecord
 from headway_exporter import collectors
 from headway_exporter.labels import CAUSES, INCIDENT_OUTCOMES, LAYERS, REASONS, RECOVERY_PHASES
-from headway_exporter.observations import DeathSeen, EventSeen, Observation, StepSeen
+from headway_exporter.observations import DeathSeen, EventSeen, Observation, PodStatusSeen, StepSeen
 from headway_exporter.pod import Pod
 from headway_exporter.schema import METRICS
 from headway_exporter.status import status
@@ -58,15 +59,30 @@ LAUNCHER_EVENTS: dict[str, st.SearchStrategy[dict[str, Any]]] = {
 }
 
 
+TOLD = st.builds(
+    PodStatusSeen,
+    st.sampled_from(["heard", "container", "disruption"]),
+    mono=st.just(0.0),
+    wall=st.sampled_from([-300.0, -1.0, 0.0]),
+    happening=st.sampled_from(["a", "b", "c"]),
+    reason=st.sampled_from(["completed", "error", "oom_killed", "preempted", "other"]),
+    cause=st.sampled_from([None, "host_oom", "preempted", "node_lost"]),
+    sure=st.booleans(),
+    exit_code=st.sampled_from([None, -15, -9, 0, 1]),
+)
+
+
 @st.composite
 def observations(draw: st.DrawFn) -> Observation:
     """One sight, at second 0; the sequence dates it."""
-    what = draw(st.sampled_from(["step", "step", "death", "slot", "slot", "slot", "launcher"]))
+    what = draw(st.sampled_from(["step", "step", "death", "slot", "slot", "slot", "launcher", "orchestrator"]))
     slot, life = draw(SLOTS), draw(LIVES)
     if what == "step":
         return StepSeen(slot, life, StepRecord(0, draw(STEPS), 0, draw(st.integers(0, 10**9))))
     if what == "death":
         return DeathSeen(slot, life, 0.0, draw(st.sampled_from(["lock", "found", "replaced", "silence"])))
+    if what == "orchestrator":
+        return draw(TOLD)
     events = SLOT_EVENTS if what == "slot" else LAUNCHER_EVENTS
     kind = draw(st.sampled_from(sorted(events)))
     incarnation = draw(st.sampled_from([None, "a", "b", "c"]))
@@ -81,6 +97,8 @@ def at(seen: Observation, mono: float) -> Observation:
         return StepSeen(seen.slot, seen.life, StepRecord(0, record.step, start, record.duration_ns))
     if isinstance(seen, DeathSeen):
         return DeathSeen(seen.slot, seen.life, mono, seen.by)
+    if isinstance(seen, PodStatusSeen):
+        return replace(seen, mono=mono, wall=mono + seen.wall)
     event = seen.event
     return EventSeen(seen.slot, Event(event.kind, 0, mono, mono, event.life, event.incarnation, event.fields))
 

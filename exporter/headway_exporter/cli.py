@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headway.command_line import Parser
 from headway.environment import Identity, run_name_problem
+from headway_exporter.health import kubernetes
+from headway_exporter.health.fitted import fitted
 from headway_exporter.linger import Scrapes
 from headway_exporter.server import Server, health, json_document, metrics, parse_address
 from headway_exporter.sidecar import Sidecar
@@ -58,6 +60,7 @@ def _serve(options: argparse.Namespace, thresholds: Thresholds) -> int:
         state_dir=options.state_dir,
         telemetry=Telemetry.from_env(options.run, options.pod_index, os.environ),
         thresholds=thresholds,
+        instruments=fitted(options),
     )
     scrapes = Scrapes()
     routes = {
@@ -157,6 +160,22 @@ def _parser(environ: Mapping[str, str]) -> Parser:
         "(HEADWAY_LINGER_SECONDS, default %(default)s)",
     )
     parser.add_argument(
+        "--kubernetes",
+        type=_auto_or_off,
+        metavar="auto|off",
+        default=environ.get("HEADWAY_KUBERNETES") or "auto",
+        help="auto: in a pod the Kubernetes API is asked why containers ended and pods were taken away, where the client is installed "
+        "(headway[kubernetes]), POD_NAME is set and the service account may get and list pods; off: it is not asked "
+        "(HEADWAY_KUBERNETES, default %(default)s)",
+    )
+    parser.add_argument(
+        "--service-account",
+        type=Path,
+        metavar="FOLDER",
+        default=environ.get("HEADWAY_SERVICE_ACCOUNT") or str(kubernetes.SERVICE_ACCOUNT),
+        help="folder with the pod's token, ca.crt and namespace (HEADWAY_SERVICE_ACCOUNT, default %(default)s)",
+    )
+    parser.add_argument(
         "--threshold",
         type=_threshold,
         action="append",
@@ -198,6 +217,12 @@ def _run_name(text: str) -> str:
     problem = run_name_problem(text)
     if problem is not None:
         raise argparse.ArgumentTypeError(problem)
+    return text
+
+
+def _auto_or_off(text: str) -> str:
+    if text not in ("auto", "off"):
+        raise argparse.ArgumentTypeError(f"{text!r} is neither auto nor off")
     return text
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from headway_exporter.labels import CAUSES
 from headway_exporter.orchestrator import CLOCKS_SECONDS
-from headway_exporter.scene import LAUNCHER_KINDS, ORCHESTRATOR_KINDS, Evidence, Scene, laggard
+from headway_exporter.scene import BESIDE_KINDS, LAUNCHER_KINDS, Evidence, Scene, laggard
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -68,7 +68,8 @@ UNKNOWN: Final = Diagnosis("unknown")
 
 def diagnose(scene: Scene) -> Diagnosis:
     """The answer of the first rule that has one, beside those of the others."""
-    scene = replace(scene, evidence=tuple(sorted(scene.evidence, key=lambda item: item.at)))
+    signs = (item for item in scene.evidence if item.kind != "trace")
+    scene = replace(scene, evidence=tuple(sorted(signs, key=lambda item: item.at)))
     answers = [found for rule in RULES if (found := rule(scene)) is not None]
     if not answers:
         return replace(UNKNOWN, evidence=scene.evidence[:1])
@@ -201,7 +202,7 @@ def _container_ended(scene: Scene) -> Diagnosis | None:
 
 def _first_seen(scene: Scene) -> tuple[Evidence, ...]:
     """What the pod itself saw first: what the orchestrator tells is dated to the second, or when it got to know."""
-    return tuple(item for item in scene.evidence if item.kind not in ORCHESTRATOR_KINDS)[:1]
+    return tuple(item for item in scene.evidence if item.kind not in BESIDE_KINDS)[:1]
 
 
 # What the pod itself saw.

@@ -154,17 +154,27 @@ class Failures:
                 self.decide(self.undecided.overdue, None)
         one = self.incidents[-1].current
         added = one.add(self.incidents[-1].keep(evidence))
-        for told in self._told if again else ():
-            added |= belongs(told, one, self.limits) and one.add(told)
+        added |= again and self._add_what_was_told(one)
         if added:
             self._diagnose(one)
 
     def hear(self, told: Evidence) -> None:
-        """The orchestrator told of something: it may explain a failure that is known, or one that is noticed after it."""
-        self._told.append(told)
+        """Something that is no sign of a failure: it may belong to one that is known, or to one that is noticed after it."""
         found = explained(told, reversed(self.recoveries), self.limits)
         if found is not None and found[1].add(told):
             self._diagnose(found[1], found[0])
+        if found is None or told.kind == "disruption":  # of which several failures may come
+            self._told.append(told)
+
+    def _add_what_was_told(self, one: Try) -> bool:
+        """Adds what came before the first sign of a failure that has just begun; whether there was anything."""
+        found = [told for told in self._told if belongs(told, one, self.limits)]
+        self._told = deque(
+            (told for told in self._told if told not in found or told.kind == "disruption"), MOST_KEPT_TOLD
+        )
+        for told in found:
+            one.add(told)
+        return bool(found)
 
     def late(self, evidence: Evidence, ended: float) -> None:
         """The launcher tells of a process whose successor started at `ended`, after which others may have failed already.

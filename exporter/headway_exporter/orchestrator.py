@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 MOST_KNOWN: Final = 256
 """Happenings that are known again when they are told again."""
-MOST_KEPT: Final = 32
+MOST_KEPT: Final = 64
 """Happenings kept for failures that are noticed after them."""
 CLOCKS_SECONDS: Final = 5.0
 """How far two clocks, and two who write down the same end, may lie apart."""
@@ -59,10 +59,11 @@ def evidence(seen: PodStatusSeen, at: float) -> Evidence | None:
 def belongs(told: Evidence, one: Try, limits: Thresholds) -> bool:
     """Whether that may be the reason of this try: it came before anybody restarted, and not long before the failure.
 
-    A pod that is taken away has time to end in order, a container that ended takes its processes with it at once.
+    A pod that is taken away has time to end in order, a container that ended takes its processes with it at once. A rank whose group was
+    torn down keeps its trace before anybody there says why.
     """
     first = min((item.at for item in one.seen_here), default=math.inf)
-    before = limits.stop_seconds if told.kind == "disruption" else CLOCKS_SECONDS
+    before = CLOCKS_SECONDS if told.kind == "container" else limits.stop_seconds
     until = math.inf if one.restarted is None else one.restarted + 1.0
     return first - before <= told.at <= until
 

@@ -284,6 +284,8 @@ class Pod:
             self.replay_checks.rolled_back(step)
         elif event.kind == "sample":
             self._sample(slot, event)
+        elif event.kind == "nccl_trace":
+            self.failures.hear(signs.trace(slot, event))
         elif event.kind == "train_finished":
             self._finish(slot, at)
             if self.finished:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from headway_exporter.causes import UNKNOWN, Diagnosis
 from headway_exporter.labels import LAYERS
-from headway_exporter.scene import ORCHESTRATOR_KINDS
+from headway_exporter.scene import BESIDE_KINDS, ORCHESTRATOR_KINDS
 
 if TYPE_CHECKING:
     from headway_exporter.origins import OriginVerdict
@@ -26,8 +26,8 @@ MOST_EVIDENCE: Final = 32
 MOST_TRIES: Final = 8
 """Tries of one recovery that are kept in detail, the first and the last ones; all are counted."""
 
-MOST_TOLD: Final = 4
-"""Signs from outside the journals for which there is room beyond that: they come last, and tell most."""
+MOST_BESIDE: Final = 16
+"""What is no sign of a failure and has room beyond that: it comes last, and tells most."""
 
 _BY_ORCHESTRATOR: Final = frozenset({"launcher_exit", "vanished", *ORCHESTRATOR_KINDS})
 _BY_LAUNCHER: Final = frozenset({"death", "exit", "heartbeat", "group_failed", "replaced"})
@@ -71,7 +71,7 @@ class Try:
         self.stopped = self.stopped or evidence.kind == "stop"
         if evidence.kind == "death":
             self.timeline.died(evidence.at)
-        most = MOST_EVIDENCE + MOST_TOLD if evidence.kind in ORCHESTRATOR_KINDS else MOST_EVIDENCE
+        most = MOST_EVIDENCE + MOST_BESIDE if evidence.kind in BESIDE_KINDS else MOST_EVIDENCE
         room = len(self.evidence) < most
         if room:
             self.evidence.append(evidence)
@@ -79,8 +79,8 @@ class Try:
 
     @property
     def seen_here(self) -> list[Evidence]:
-        """The evidence that the pod's own journals told: what opened and dates it."""
-        return [item for item in self.evidence if item.kind not in ORCHESTRATOR_KINDS]
+        """The signs in the pod's own journals: what opened and dates it."""
+        return [item for item in self.evidence if item.kind not in BESIDE_KINDS]
 
     @property
     def container_ended(self) -> bool:
@@ -178,7 +178,7 @@ class Recovery:
         restarted = self.current.restarted
         if restarted is not None and since >= restarted:
             return begin >= since
-        own = [item.at for item in self.current.evidence if item.slot == slot.number and item.kind != "interruption"]
+        own = [item.at for item in self.current.seen_here if item.slot == slot.number and item.kind != "interruption"]
         return bool(own) and begin >= max(own)
 
 

@@ -22,9 +22,12 @@ EvidenceKind = Literal[
     "vanished",  # the pod was started again without a word about its end
     "container",  # a container of the pod ended, says the orchestrator
     "disruption",  # the orchestrator takes the pod away, or its node is gone
+    "trace",  # a rank's last collectives are in a file
 ]
 ORCHESTRATOR_KINDS: Final = frozenset({"container", "disruption"})
 """Told from outside, late, and to the second: they explain a failure, and never open or date one."""
+BESIDE_KINDS: Final = ORCHESTRATOR_KINDS | {"trace"}
+"""What belongs to a failure and is no sign of one."""
 LAUNCHER_KINDS: Final = frozenset({"exit", "heartbeat", "group_failed", "launcher_exit"})
 IN_PHASE: Final = frozenset({"checkpoint_load", "checkpoint_save", "data_wait", "eval"})
 """States in which a rank is on its own business while others may wait for it."""
@@ -55,6 +58,10 @@ class Evidence:
     """The innermost frames of an exception, as far as they are kept."""
     sure: bool = True
     """What `category` says is beyond doubt."""
+    path: str = ""
+    """File that was kept, as the trainer's container sees it."""
+    size_bytes: int | None = None
+    """Of that file."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,6 +46,7 @@ SLOT_EVENTS: dict[str, st.SearchStrategy[dict[str, Any]]] = {
     "finalized": st.just({}),
     "sample": st.fixed_dictionaries({"collective": st.booleans(), "oom_kills": st.integers(0, 3)}),
     "operator_rollback": st.fixed_dictionaries({"step": STEPS}),
+    "nccl_trace": st.fixed_dictionaries({}, optional={"path": st.text(max_size=5), "bytes": st.integers(-1, 10**30)}),
     "train_finished": st.just({}),
     "process_exited": st.just({}),
 }

@@ -9,10 +9,11 @@ import pytest
 from pod_story import WALL, Story
 
 from headway_exporter import collectors, records
+from headway_exporter.claims import claim
 from headway_exporter.memory import encoder, recall
 from headway_exporter.observations import PodStatusSeen
 from headway_exporter.pod import Pod
-from headway_exporter.recoveries import MOST_EVIDENCE
+from headway_exporter.recoveries import MOST_BESIDE, MOST_EVIDENCE
 
 Answer = tuple[str | None, str, str]
 OOM: dict[str, Any] = {"reason": "oom_killed", "cause": "host_oom", "exit_code": -9, "text": "OOMKilled"}
@@ -255,7 +256,7 @@ def test_there_is_room_for_it_beside_many_deaths() -> None:
     for number in range(2_000):
         told(story, "container", end + 1.999, end + 8, f"c{number}", **OOM)
     assert answer(story)[1:] == ("host_oom", "confirmed")
-    assert len(story.pod.failures.recoveries[-1].evidence) <= MOST_EVIDENCE + 4
+    assert len(story.pod.failures.recoveries[-1].evidence) <= MOST_EVIDENCE + MOST_BESIDE
 
 
 def test_a_withdrawn_death_leaves_no_failure_behind() -> None:
@@ -277,3 +278,79 @@ def test_evidence_has_the_form_of_all_evidence() -> None:
     (kept,) = (item for item in story.pod.failures.recoveries[-1].evidence if item.kind == "container")
     assert len(kept.text) < 500
     assert dataclasses.replace(kept, text="").exit_code == -9
+
+
+def trace(story: Story, slot: int, at: float, path: str = "/traces/first/rank_0") -> None:
+    story.event(slot, "nccl_trace", at, path=path, bytes=4096, writer="torch", iteration=0)
+
+
+def test_the_trace_of_an_aborted_group_is_kept_with_its_failure() -> None:
+    """NVRx tears the group down before any rank says why: the trace comes first, and belongs to the failure that is told of after it."""
+    story = Story()
+    end = story.running()
+    for slot in (0, 1):
+        trace(story, slot, end + 1, f"/traces/first/rank_{slot}")
+    assert not story.pod.failures.recoveries, "a trace is no failure"
+    story.caught(1, end + 1.5)
+    story.echo(0, end + 1.6)
+    trace(story, 0, end + 1.7, "/traces/first/late_0")
+    story.enter(end + 3, 0, 1, incarnation="second", load=10)
+    story.steps(end + 4, 0, 1, first=11, last=11)
+    assert answer(story) == ("in_process", "app_exception", "confirmed")
+    story.event(0, "checkpoint", end + 9, stage="committed", step=11)
+    (record,) = records.due(story.pod)
+    found = [(item["rank"], item["path"], item["bytes"]) for item in record["evidence"] if item["kind"] == "trace"]
+    assert found == [
+        (0, "/traces/first/rank_0", 4096),
+        (1, "/traces/first/rank_1", 4096),
+        (0, "/traces/first/late_0", 4096),
+    ]
+    assert {item["path"] for item in record["evidence"] if item["kind"] != "trace"} == {None}
+
+
+def test_a_trace_belongs_to_one_failure() -> None:
+    """The next failure, moments later, has traces of its own and not those of the one before."""
+    story = Story()
+    end = story.running()
+    for number, incarnation in enumerate(("second", "third")):
+        at = end + 10 * number
+        trace(story, 0, at + 1, f"/traces/{number}")
+        story.caught(1, at + 1.5)
+        story.enter(at + 3, 0, 1, incarnation=incarnation, load=10)
+        story.steps(at + 4, 0, 1, first=11, last=11)
+    paths = [[item.path for item in one.evidence if item.path] for one in story.pod.failures.recoveries]
+    assert paths == [["/traces/0"], ["/traces/1"]]
+
+
+def test_a_trace_does_not_keep_a_loop_from_going_on() -> None:
+    """A loop that swallows exceptions shows by its next step that it goes on, be its rank's trace written before or after that."""
+    story = Story()
+    end = story.running()
+    story.caught(0, end + 1)
+    trace(story, 0, end + 5)
+    story.steps(end + 2, 0, first=11, last=12)
+    assert story.pod.failures.recoveries[-1].closed is not None
+
+
+def test_other_pods_hear_of_it_as_of_what_a_pod_saw_itself() -> None:
+    """Where a failure of several pods began: a container that was killed for memory beats the collectives that broke elsewhere, and is
+    dated by the deaths, to the microsecond; a node that is lost is a silence, as without the orchestrator."""
+    story = Story()
+    end = story.running()
+    all_die(story, end + 1)
+    told(story, "container", end + 1.999, end + 8, **OOM)
+    made = claim(story.pod.failures.recoveries[-1].current, "0", story.pod.info)
+    assert (made.evidence, made.cause, made.confidence, made.wall) == (
+        "direct",
+        "host_oom",
+        "confirmed",
+        WALL + end + 1,
+    )
+    assert all(one.step_age_seconds == 1.0 for one in made.standings)
+    story = Story()
+    end = story.running()
+    story.pod.came_back()
+    story.start(end + 360, 0, 1, node="n2")
+    told(story, "disruption", end + 340, end + 365, reason="node_lost", cause="node_lost")
+    made = claim(story.pod.failures.recoveries[-1].current, "0", story.pod.info)
+    assert (made.evidence, made.cause, made.confidence) == ("silence", "node_lost", "confirmed")

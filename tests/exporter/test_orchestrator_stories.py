@@ -333,8 +333,7 @@ def test_a_trace_does_not_keep_a_loop_from_going_on() -> None:
 
 
 def test_other_pods_hear_of_it_as_of_what_a_pod_saw_itself() -> None:
-    """Where a failure of several pods began: a container that was killed for memory beats the collectives that broke elsewhere, and is
-    dated by the deaths, to the microsecond; a node that is lost is a silence, as without the orchestrator."""
+    """A container killed for memory is this pod's own failure, dated by its deaths and not to the second; a lost node is a silence."""
     story = Story()
     end = story.running()
     all_die(story, end + 1)

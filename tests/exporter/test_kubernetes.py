@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -156,9 +157,7 @@ def test_a_pod_of_another_name(api: Api) -> None:
 
 def test_an_api_that_does_not_answer(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     """It takes the connection and says nothing: the read ends by its time limit and says so."""
-    monkeypatch.setattr(
-        "headway_exporter.health.kubernetes._OPTIONS", {"_request_timeout": (1.0, 0.3), "_preload_content": False}
-    )
+    monkeypatch.setattr("headway_exporter.health.kubernetes.ANSWER_SECONDS", 0.3)
     api.broken["get"] = threading.Event()
     with pytest.raises(KubernetesError, match="timed out"):
         probe(api).read()
@@ -184,8 +183,17 @@ def test_a_token_that_changes(api: Api) -> None:
     """Tokens last an hour: the client must read the file again, which the official one does every minute."""
     asked = probe(api)
     asked.read()
-    hook = asked._api.api_client.configuration.refresh_api_key_hook
-    assert hook is not None
+    token = api.folder / "token"
+    token.write_text("another")
+    try:
+        hook = asked._connected()._configuration.refresh_api_key_hook
+        loader = hook.__closure__[0].cell_contents
+        loader.token_expires_at = datetime.now()
+        with pytest.raises(KubernetesError, match="token is not accepted"):
+            asked.read()
+    finally:
+        token.write_text(TOKEN)
+    assert {one.rpartition(" ")[2] for one in api.tokens} == {TOKEN, "another"}
 
 
 @pytest.mark.parametrize(

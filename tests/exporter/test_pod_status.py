@@ -47,7 +47,8 @@ def test_the_end_of_a_container(name: str, reason: str, cause: str | None, sure:
     (seen,) = told(name, "container")
     assert (seen.reason, seen.cause, seen.sure, seen.exit_code) == (reason, cause, sure, code)
     assert seen.wall == LOOK.wall if name == "lost_sight" else clock("10:20:30") < seen.wall < clock("10:20:32")
-    assert "container trainer ended" in seen.text
+    assert seen.text.startswith("container trainer ended: ")
+    assert ("restarts so far: 1" in seen.text) == (name == "oom_killed_and_restarted")
 
 
 @pytest.mark.parametrize(

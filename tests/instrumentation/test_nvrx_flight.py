@@ -40,7 +40,7 @@ def recorder(tmp_path: Path) -> Iterator[Recorder]:
 def traces(folder: Path, *, dump: Any = lambda: b"ours", **environ: str) -> FlightTraces:
     """With the template that torch is told, and with what stands for NCCL's memory."""
     folder.mkdir(exist_ok=True)
-    return FlightTraces({"TORCH_FR_DUMP_TEMP_FILE": str(folder / PREFIX), **environ}, dump)
+    return FlightTraces({"TORCH_FR_DUMP_TEMP_FILE": str(folder / PREFIX), **environ}, lambda: dump)
 
 
 def keep(made: FlightTraces, incarnation: str = "cafe", iteration: int = 0) -> list[Trace]:
@@ -98,7 +98,7 @@ def test_what_nvrx_wrote_is_kept(tmp_path: Path) -> None:
 def test_one_is_written_only_where_traces_are_asked_for(tmp_path: Path, environ: dict[str, str], asked: bool) -> None:
     """Newer torch versions remember collectives by default: that alone is no wish for a file at each restart."""
     given = {name: text.replace("PLACE", str(tmp_path)) for name, text in environ.items()}
-    found = keep(FlightTraces({"XDG_CACHE_HOME": str(tmp_path), **given}, lambda: b"ours"))
+    found = keep(FlightTraces({"XDG_CACHE_HOME": str(tmp_path), **given}, lambda: lambda: b"ours"))
     assert [one.path.read_bytes() for one in found] == ([b"ours"] if asked else [])
     assert bool(list(tmp_path.rglob(FOLDER))) == asked
 
@@ -168,7 +168,7 @@ def test_the_hook_tells_of_what_it_kept(tmp_path: Path, recorder: Recorder) -> N
 def test_on_cpu_nothing_is_looked_for(tmp_path: Path, recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without NCCL a file in the template's place is not ours, and nothing is written, whatever the environment asks for."""
     monkeypatch.setenv("TORCH_FR_DUMP_TEMP_FILE", str(tmp_path / PREFIX))
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: False)
     (tmp_path / f"{PREFIX}2").write_bytes(b"x")
     hooks = inprocess.hooks(recorder, abort=inprocess._Finalized(recorder))
     assert isinstance(hooks["abort"], Compose)
@@ -183,7 +183,7 @@ dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
 dist.all_reduce(torch.ones(3))
 dump = lambda: bytes(torch._C._distributed_c10d._dump_fr_trace(True, False, False))
 dist.destroy_process_group()
-print(FlightTraces(os.environ, dump).keep("cafe", 0, 0, 0)[0].path)
+print(FlightTraces(os.environ, lambda: dump).keep("cafe", 0, 0, 0)[0].path)
 """
 
 
@@ -210,7 +210,7 @@ def test_nccls_own_trace(tmp_path: Path) -> None:
         "dist.destroy_process_group()",
         "dist.distributed_c10d._get_default_group()._get_backend(torch.device('cuda')).abort()",
     )
-    program = program.replace("FlightTraces(os.environ, dump)", "FlightTraces.of_this_process()")
+    program = program.replace("FlightTraces(os.environ, lambda: dump)", "FlightTraces.of_this_process()")
     environ = os.environ | {"TORCH_FR_BUFFER_SIZE": "100", "TORCH_NCCL_TRACE_BUFFER_SIZE": "100"}
     environ |= {"TORCH_FR_DUMP_TEMP_FILE": str(tmp_path / PREFIX)}
     done = subprocess.run(

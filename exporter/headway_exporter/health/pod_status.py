@@ -140,7 +140,7 @@ def _ended(
     told = _seconds(finished)
     which = _text(end.get("containerID")) or finished or f"{state} {count}"
     out_of_memory, killed = word == "OOMKilled", code == _SIGNAL_BASE + 9
-    restarted = f", {count} restarts" if _is_number(count) and count > 0 else ""
+    restarted = f", restarts so far: {count}" if _is_number(count) and count > 0 else ""
     words = ", ".join(dict.fromkeys(part for part in (word, exit_text(_signed(code))) if part))
     return PodStatusSeen(
         "container",

@@ -58,16 +58,16 @@ class Trace:
 class FlightTraces:
     """Finds, or else writes, this process's traces, once for each abort."""
 
-    def __init__(self, environ: Mapping[str, str], dump: Callable[[], bytes] | None) -> None:
-        """`dump` gives what the flight recorder holds; None: there is no NCCL."""
+    def __init__(self, environ: Mapping[str, str], find_dump: Callable[[], Callable[[], bytes] | None]) -> None:
+        """`find_dump`: asked at each abort for what gives the flight recorder's memory; None: there is no NCCL."""
         self._environ = environ
-        self._dump = dump
+        self._find_dump = find_dump
         self._since = clock.wall()
 
     @classmethod
     def of_this_process(cls) -> FlightTraces:
         """With torch's own flight recorder, where NCCL is what this process uses."""
-        return cls(os.environ, _nccl_dump())
+        return cls(os.environ, _nccl_dump)
 
     def keep(self, incarnation: str, initial_rank: int, rank: int, iteration: int) -> list[Trace]:
         """What was written for this rank since the last call, in a place of its own.
@@ -81,12 +81,13 @@ class FlightTraces:
         Raises:
             OSError: a file or a folder could not be made, or moved.
         """
-        if self._dump is None:
+        dump = self._find_dump()
+        if dump is None:
             return []
         since, self._since = self._since - _CLOCK_SECONDS, clock.wall()
         found = list(self._written(initial_rank, rank, iteration, since))
         if not found and self._asked_for:
-            return [self._write(self._dump(), incarnation, rank)]
+            return [self._write(dump(), incarnation, rank)]
         return [_move(path, base, incarnation, writer) for path, base, writer in found]
 
     @property
@@ -125,11 +126,12 @@ class FlightTraces:
 
 
 def _nccl_dump() -> Callable[[], bytes] | None:
-    """What gives NCCL's traces; None where this process does not use NCCL, or torch cannot tell."""
+    """What gives NCCL's traces; None where this process has not used NCCL, or torch cannot tell. Initialises nothing."""
     import torch
     import torch.distributed as dist
 
-    if not (torch.cuda.is_available() and dist.is_available() and dist.is_nccl_available()):
+    cuda: Any = torch.cuda
+    if not (cuda.is_initialized() and dist.is_available() and dist.is_nccl_available()):
         return None
     internals: Any = getattr(torch._C, "_distributed_c10d", None)
     dump = getattr(internals, "_dump_nccl_trace", None)

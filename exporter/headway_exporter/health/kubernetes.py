@@ -14,7 +14,7 @@ mounted, and a role for it: verb `get` on `pods`, and `list` for the earlier one
     metadata: {name: headway}
     rules: [{apiGroups: [""], resources: [pods], verbs: [get, list]}]
 
-The official client takes about 20 MB (before its version 36 twice as much) and is imported only where all of this is there.
+The official client takes about 20 MB (version 37; twice as much in 35) and is imported only where all of this is there.
 """
 
 from __future__ import annotations

@@ -218,11 +218,13 @@ def test_the_next_failure_is_noticed_though_the_answer_came_late() -> None:
     story = Story()
     end = story.running()
     all_die(story, end + 1)
-    again(story, end + 2)
+    story.event(None, "launcher_started", end + 2, pid=2)
+    story.start(end + 3, 0, 1)
+    story.event(0, "sample", end + 10)
     told(story, "container", end + 3.9, end + 12, **OOM)
     story.event(None, "launcher_started", end + 30, pid=3)
     story.start(end + 31, 0, 1)
-    assert len(story.pod.failures.recoveries) == 2
+    assert story.pod.failures.recoveries[-1].try_count == 2
 
 
 def test_everything_is_counted_once() -> None:
@@ -314,12 +316,13 @@ def test_a_trace_belongs_to_one_failure() -> None:
     end = story.running()
     for number, incarnation in enumerate(("second", "third")):
         at = end + 10 * number
-        trace(story, 0, at + 1, f"/traces/{number}")
+        trace(story, 0, at + 1, f"/traces/{number}/0")
         story.caught(1, at + 1.5)
+        trace(story, 1, at + 2, f"/traces/{number}/1")
         story.enter(at + 3, 0, 1, incarnation=incarnation, load=10)
         story.steps(at + 4, 0, 1, first=11, last=11)
     paths = [[item.path for item in one.evidence if item.path] for one in story.pod.failures.recoveries]
-    assert paths == [["/traces/0"], ["/traces/1"]]
+    assert paths == [["/traces/0/0", "/traces/0/1"], ["/traces/1/0", "/traces/1/1"]]
 
 
 def test_a_trace_does_not_keep_a_loop_from_going_on() -> None:

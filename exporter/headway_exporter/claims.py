@@ -22,7 +22,7 @@ MOST_TEXT: Final = 512
 def claim(one: Try, pod_index: str, info: RunInfo) -> Claim:
     """The claim, without the clock's error: that is known to who writes it down."""
     found = one.local
-    first = min(one.evidence, key=lambda item: item.at)
+    first = min(one.seen_here, key=lambda item: item.at)
     items = found.evidence or (first,)
     kind = evidence_class(found, one.evidence)
     signature = next((item.signature for item in items if item.signature), "")

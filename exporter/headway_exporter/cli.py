@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headway.command_line import Parser
 from headway.environment import Identity, run_name_problem
+from headway_exporter.health import kubernetes
 from headway_exporter.health.fitted import fitted
 from headway_exporter.health.nics import SYSFS
 from headway_exporter.health.xids import XidTableError, load
@@ -194,6 +195,22 @@ def _parser(environ: Mapping[str, str]) -> Parser:
         '{"v": 1, "xids": [{"number": 94, "class": "informational"}]} (HEADWAY_XID_TABLE, default none)',
     )
     parser.add_argument(
+        "--kubernetes",
+        type=_auto_or_off,
+        metavar="auto|off",
+        default=environ.get("HEADWAY_KUBERNETES") or "auto",
+        help="auto: in a pod the Kubernetes API is asked why containers ended and pods were taken away, where the client is installed "
+        "(headway[kubernetes]), POD_NAME is set and the service account may get and list pods; off: it is not asked "
+        "(HEADWAY_KUBERNETES, default %(default)s)",
+    )
+    parser.add_argument(
+        "--service-account",
+        type=Path,
+        metavar="FOLDER",
+        default=environ.get("HEADWAY_SERVICE_ACCOUNT") or str(kubernetes.SERVICE_ACCOUNT),
+        help="folder with the pod's token, ca.crt and namespace (HEADWAY_SERVICE_ACCOUNT, default %(default)s)",
+    )
+    parser.add_argument(
         "--threshold",
         type=_threshold,
         action="append",
@@ -235,6 +252,12 @@ def _run_name(text: str) -> str:
     problem = run_name_problem(text)
     if problem is not None:
         raise argparse.ArgumentTypeError(problem)
+    return text
+
+
+def _auto_or_off(text: str) -> str:
+    if text not in ("auto", "off"):
+        raise argparse.ArgumentTypeError(f"{text!r} is neither auto nor off")
     return text
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import platform
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
@@ -20,6 +21,8 @@ from headway_exporter.health import cgroups
 from headway_exporter.labels import (
     CAUSES,
     CLOCK_ANOMALIES,
+    CONTAINER_ENDS,
+    DISRUPTIONS,
     DROP_REASONS,
     EXPORT_OUTCOMES,
     INCIDENT_OUTCOMES,
@@ -184,6 +187,17 @@ def incidents(pod: Pod) -> Iterator[Sample]:
         yield "headway_entity_incidents", (entity.kind, entity.name), count
 
 
+def orchestrator(pod: Pod) -> Iterator[Sample]:
+    """What became of the pod's containers and of the pod, once there is somebody who tells."""
+    known = pod.orchestrator
+    if not known.heard:
+        return
+    for reason in CONTAINER_ENDS:
+        yield "headway_container_ends_total", (reason,), known.container_ends[reason]
+    for reason in DISRUPTIONS:
+        yield "headway_pod_disruptions_total", (reason,), known.disruptions[reason]
+
+
 def telemetry(pod: Pod) -> Iterator[Sample]:
     """Incidents that were sent elsewhere; all 0 when that is not asked for."""
     for signal in SIGNALS:
@@ -256,8 +270,8 @@ class PodCollector(Collector):
             "steps": lambda: steps(pod),
             "ledger": lambda: ledger(pod),
             "checkpoints": lambda: checkpoints(pod),
-            "restarts": lambda: restarts(pod),
-            "incidents": lambda: [*incidents(pod), *gpus(pod)],
+            "restarts": lambda: chain(restarts(pod), orchestrator(pod)),
+            "incidents": lambda: chain(incidents(pod), gpus(pod)),
             "sources": lambda: sources(pod, self.dropped, follower.clock_went_back),
             "telemetry": lambda: telemetry(pod),
         }

@@ -15,6 +15,8 @@ from headway_exporter.causes import diagnose
 from headway_exporter.distribution import Distribution
 from headway_exporter.incident_ids import incident_id, trace_id
 from headway_exporter.incidents import BACK, CLOSED, Happening, Incident, State
+from headway_exporter.orchestrator import MOST_KEPT as MOST_KEPT_TOLD
+from headway_exporter.orchestrator import belongs, explained
 from headway_exporter.phases import Timeline
 from headway_exporter.recoveries import Recovery, Try, first_known
 from headway_exporter.scene import Scene
@@ -78,6 +80,7 @@ class Failures:
         self._unsettled_before: Incident | None = None
         self._failed_incarnation: str | None = None
         self._catching_up: deque[Recovery] = deque(maxlen=MOST_KEPT)
+        self._told: deque[Evidence] = deque(maxlen=MOST_KEPT_TOLD)
         self._booked_until = -math.inf  # phases: a failure that is dated back must not have its time twice
 
     # What is under way.
@@ -104,7 +107,7 @@ class Failures:
         if not self.recoveries:
             return -math.inf
         newest = self.recoveries[-1]
-        return max((sign.at for sign in newest.current.evidence), default=newest.opened)
+        return max((sign.at for sign in newest.current.seen_here), default=newest.opened)
 
     def recurring(self, incident: Incident) -> frozenset[str]:
         """Why the incident is said to be recurring; what was found for good stays until it closes."""
@@ -150,7 +153,9 @@ class Failures:
             if self.undecided.overdue is not None:
                 self.decide(self.undecided.overdue, None)
         one = self.incidents[-1].current
-        if one.add(self.incidents[-1].keep(evidence)):
+        added = one.add(self.incidents[-1].keep(evidence))
+        added |= again and self._add_what_was_told(one)
+        if added:
             self._diagnose(one)
         return again
 
@@ -158,6 +163,24 @@ class Failures:
         """More is known of the GPUs of a try; if it is over, it was counted as it was, and only the record is revised."""
         self._diagnose(one, recovery)
         self._incident_of(recovery).at_rest = False
+
+    def hear(self, told: Evidence) -> None:
+        """Something that is no sign of a failure: it may belong to one that is known, or to one that is noticed after it."""
+        found = explained(told, reversed(self.recoveries), self.limits)
+        if found is not None and found[1].add(told):
+            self._diagnose(found[1], found[0])
+        if found is None or told.kind == "disruption":  # of which several failures may come
+            self._told.append(told)
+
+    def _add_what_was_told(self, one: Try) -> bool:
+        """Adds what came before the first sign of a failure that has just begun; whether there was anything."""
+        found = [told for told in self._told if belongs(told, one, self.limits)]
+        self._told = deque(
+            (told for told in self._told if told not in found or told.kind == "disruption"), MOST_KEPT_TOLD
+        )
+        for told in found:
+            one.add(told)
+        return bool(found)
 
     def late(self, evidence: Evidence, ended: float) -> None:
         """The launcher tells of a process whose successor started at `ended`, after which others may have failed already.
@@ -188,7 +211,7 @@ class Failures:
         recovery = self.recovering
         if recovery is None or recovery.try_count > 1 or recovery.current.restarted is not None:
             return
-        if not all(sign.kind == "death" and sign.slot == slot for sign in recovery.evidence):
+        if not all(sign.kind == "death" and sign.slot == slot for sign in recovery.current.seen_here):
             return
         incident = self.incidents[-1]
         self.undecided.withdraw(recovery.current, self._failed_incarnation)
@@ -215,6 +238,7 @@ class Failures:
         recovery = self.recovering
         if recovery is None or recovery.current.restarted is not None:
             return
+        layer = "orchestrator" if layer == "launcher" and recovery.current.container_ended else layer
         self.incidents[-1].restarted_by(layer)
         recovery.restarted_by(layer, at)
         recovery.current.restarted_wall = self.incidents[-1].wall_of(at)
@@ -285,7 +309,7 @@ class Failures:
         if alive or self.open is None:
             return
         recovery = self.recovering
-        if self._stop is not None if recovery is None else recovery.current.stopped:
+        if self._stop is not None if recovery is None else recovery.current.cancelled:
             self._end(Happening.STOPPED, now)
         elif now - last_trace > self.limits.abandoned_seconds:
             self._end(Happening.GONE, now)

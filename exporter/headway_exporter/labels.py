@@ -83,10 +83,16 @@ be sent again; `timeout`: answers that did not come in time, and peers that were
 MEMORY_SCOPES: Final = ("container", "node")
 """Whose memory: the trainer's container, or the machine with all that runs on it."""
 
-_INSTRUMENTS: Final = ("nvml", "host", "nics", *(f"storage_{volume}" for volume in VOLUMES))
+_INSTRUMENTS: Final = ("kubernetes", "nvml", "host", "nics", *(f"storage_{volume}" for volume in VOLUMES))
 """What the sidecar measures itself; see health."""
 
 SOURCES: Final = ("trainer", "launcher", "state", *_INSTRUMENTS)
+CONTAINER_ENDS: Final = ("completed", "error", "oom_killed", "other")
+"""How a container of the pod ended, as the orchestrator says. `other`: it lost sight of it, or the container could not be started."""
+
+DISRUPTIONS: Final = ("preempted", "evicted", "node_lost", "node_shutdown", "deadline", "other")
+"""Why the orchestrator took the pod away. `evicted`: its node ran short of something, or is being drained; `deadline`: its time was up."""
+
 
 PHASES: Final = (
     "init",

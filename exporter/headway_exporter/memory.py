@@ -20,6 +20,7 @@ from headway_exporter.history import History
 from headway_exporter.incidents import Incident, State
 from headway_exporter.ledger import Ledger
 from headway_exporter.observations import GpuSeen
+from headway_exporter.orchestrator import Orchestrator
 from headway_exporter.origins import OriginVerdict
 from headway_exporter.phases import Timeline
 from headway_exporter.pod import Pod
@@ -51,6 +52,7 @@ CLASSES: Final[tuple[type, ...]] = (
     Incident,
     Ledger,
     Marker,
+    Orchestrator,
     OriginVerdict,
     Pod,
     Recovery,

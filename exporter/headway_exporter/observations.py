@@ -211,6 +211,37 @@ class GpusFound:
         return round(self.mono * 1e6), 0
 
 
+@dataclass(frozen=True, slots=True)
+class PodStatusSeen:
+    """What the orchestrator tells of this pod, or of an earlier one in its place.
+
+    `kind`: `heard`, it answers at all; `container`, a container ended; `disruption`, the pod is taken away, or was.
+    """
+
+    kind: Literal["heard", "container", "disruption"]
+    mono: float
+    """When it was read."""
+    wall: float
+    """When it happened, by the orchestrator's clock: seconds since 1970, the end of its whole second for a container."""
+    happening: str = ""
+    """Names it, so that the same one told again is known again."""
+    reason: str = "other"
+    """One of `labels.CONTAINER_ENDS` or `labels.DISRUPTIONS`."""
+    cause: str | None = None
+    """What it tells of why, one of `labels.CAUSES`."""
+    sure: bool = True
+    """That cause is beyond doubt."""
+    exit_code: int | None = None
+    """Of a container; negative is a signal."""
+    text: str = ""
+    """For people, short."""
+
+    @property
+    def key(self) -> Key:
+        """Its place in time."""
+        return round(self.mono * 1e6), 3
+
+
 Key = tuple[int, int]
 """Place in time: microseconds, and at equal times steps before events before deaths.
 
@@ -218,7 +249,7 @@ Journal lines round to microseconds, so a step that came just before a line must
 comes before its death.
 """
 
-Observation = EventSeen | StepSeen | StepsSeen | DeathSeen | VerdictSeen | GpuSeen | GpusFound
+Observation = EventSeen | StepSeen | StepsSeen | DeathSeen | VerdictSeen | GpuSeen | GpusFound | PodStatusSeen
 
 
 @dataclass(frozen=True, slots=True)

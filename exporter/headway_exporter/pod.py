@@ -25,10 +25,13 @@ from headway_exporter.observations import (
     EventSeen,
     GpuSeen,
     GpusFound,
+    PodStatusSeen,
     StepSeen,
     StepsSeen,
     VerdictSeen,
 )
+from headway_exporter.orchestrator import Orchestrator
+from headway_exporter.orchestrator import evidence as told_by_orchestrator
 from headway_exporter.replay import ReplayChecks
 from headway_exporter.runinfo import RunInfo
 from headway_exporter.slots import TERMINATION_SIGNALS, Slot, mark_gone
@@ -76,6 +79,7 @@ class Pod:
         self.replay_checks = ReplayChecks()
         self.gpus = Gpus(xids)
         self.container = Container()
+        self.orchestrator = Orchestrator()
         self.dropped: Counter[str] = Counter()
         self.clock_anomalies: Counter[str] = Counter()
         self.exports: Counter[tuple[str, str]] = Counter()
@@ -183,6 +187,9 @@ class Pod:
             return
         if isinstance(seen, GpusFound):
             self.gpus.found(seen)
+            return
+        if isinstance(seen, PodStatusSeen):
+            self._hear(seen)
             return
         if isinstance(seen, StepSeen):
             self._step(seen)
@@ -293,6 +300,8 @@ class Pod:
             self.replay_checks.rolled_back(step)
         elif event.kind == "sample":
             self._sample(slot, event)
+        elif event.kind == "nccl_trace":
+            self.failures.hear(signs.trace(slot, event))
         elif event.kind == "train_finished":
             self._finish(slot, at)
             if self.finished:
@@ -324,6 +333,12 @@ class Pod:
             self.failures.late(late, ended)
         else:
             self._fail(signs.from_launcher(slot, event))
+
+    def _hear(self, seen: PodStatusSeen) -> None:
+        """The orchestrator's word: no trace of the trainer, and of a run that is complete it explains nothing."""
+        told = told_by_orchestrator(seen, seen.wall - self._offset) if self.orchestrator.fold(seen) else None
+        if told is not None and not self.finished:
+            self.failures.hear(told)
 
     # Lives.
 

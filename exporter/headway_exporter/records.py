@@ -283,6 +283,8 @@ def _evidence(incident: Incident, item: Evidence, one: Try, detail: _Detail) -> 
         "exit_code": _whole(item.exit_code),
         "signature": item.signature[: detail.characters],
         "traceback": item.traceback[-detail.traceback_characters :],
+        "path": item.path or None,
+        "bytes": _whole(item.size_bytes),
     }
 
 

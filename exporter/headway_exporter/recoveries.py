@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from headway_exporter.causes import UNKNOWN, Diagnosis
 from headway_exporter.labels import LAYERS
+from headway_exporter.scene import BESIDE_KINDS, ORCHESTRATOR_KINDS
 
 if TYPE_CHECKING:
     from headway_exporter.origins import OriginVerdict
@@ -27,7 +28,10 @@ MOST_GPU: Final = 8
 MOST_TRIES: Final = 8
 """Tries of one recovery that are kept in detail, the first and the last ones; all are counted."""
 
-_BY_ORCHESTRATOR: Final = frozenset({"launcher_exit", "vanished"})
+MOST_BESIDE: Final = 16
+"""What is no sign of a failure and has room beyond that: it comes last, and tells most."""
+
+_BY_ORCHESTRATOR: Final = frozenset({"launcher_exit", "vanished", *ORCHESTRATOR_KINDS})
 _BY_LAUNCHER: Final = frozenset({"death", "exit", "heartbeat", "group_failed", "replaced"})
 
 
@@ -71,7 +75,8 @@ class Try:
         self.stopped = self.stopped or evidence.kind == "stop"
         if evidence.kind == "death":
             self.timeline.died(evidence.at)
-        room = len(self.evidence) < MOST_EVIDENCE
+        most = MOST_EVIDENCE + MOST_BESIDE if evidence.kind in BESIDE_KINDS else MOST_EVIDENCE
+        room = len(self.evidence) < most
         if room:
             self.evidence.append(evidence)
         return room
@@ -84,6 +89,21 @@ class Try:
             return False
         self.gpu.append(happening)
         return True
+
+    @property
+    def seen_here(self) -> list[Evidence]:
+        """The signs in the pod's own journals: what opened and dates it."""
+        return [item for item in self.evidence if item.kind not in BESIDE_KINDS]
+
+    @property
+    def container_ended(self) -> bool:
+        """A container ended, so that no launcher can have restarted."""
+        return any(item.kind == "container" for item in self.evidence)
+
+    @property
+    def cancelled(self) -> bool:
+        """The launcher was told to end, and not because the orchestrator takes the pod away, to make another one."""
+        return self.stopped and not any(item.kind == "disruption" for item in self.evidence)
 
     @property
     def expected_layer(self) -> str:
@@ -171,7 +191,7 @@ class Recovery:
         restarted = self.current.restarted
         if restarted is not None and since >= restarted:
             return begin >= since
-        own = [item.at for item in self.current.evidence if item.slot == slot.number and item.kind != "interruption"]
+        own = [item.at for item in self.current.seen_here if item.slot == slot.number and item.kind != "interruption"]
         return bool(own) and begin >= max(own)
 
 

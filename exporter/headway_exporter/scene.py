@@ -22,7 +22,14 @@ EvidenceKind = Literal[
     "oom",  # the kernel killed a process of the container for lack of memory
     "vanished",  # the pod was started again without a word about its end
     "gpu",  # something happened to a rank's GPU, as its driver tells; kept apart from the other signs
+    "container",  # a container of the pod ended, says the orchestrator
+    "disruption",  # the orchestrator takes the pod away, or its node is gone
+    "trace",  # a rank's last collectives are in a file
 ]
+ORCHESTRATOR_KINDS: Final = frozenset({"container", "disruption"})
+"""Told from outside, late, and to the second: they explain a failure, and never open or date one."""
+BESIDE_KINDS: Final = ORCHESTRATOR_KINDS | {"trace"}
+"""What belongs to a failure and is no sign of one."""
 LAUNCHER_KINDS: Final = frozenset({"exit", "heartbeat", "group_failed", "launcher_exit"})
 IN_PHASE: Final = frozenset({"checkpoint_load", "checkpoint_save", "data_wait", "eval"})
 """States in which a rank is on its own business while others may wait for it."""
@@ -39,7 +46,7 @@ class Evidence:
     """For people, short."""
     slot: int | None = None
     category: str | None = None
-    """A cause that the exception itself tells."""
+    """A cause that the exception itself tells, or the orchestrator."""
     signature: str = ""
     """What it has in common with other exceptions of its kind."""
     exit_code: int | None = None
@@ -58,6 +65,12 @@ class Evidence:
     xid: int | None = None
     hint: Literal["", "gpu", "program"] = ""
     """What it says that a program's fault came again (`gpu_evidence.Hint`)."""
+    sure: bool = True
+    """What `category` says is beyond doubt."""
+    path: str = ""
+    """File that was kept, as the trainer's container sees it."""
+    size_bytes: int | None = None
+    """Of that file."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,8 @@ from headway_exporter.labels import (
     CAUSES,
     CLOCK_ANOMALIES,
     COLLECTORS,
+    CONTAINER_ENDS,
+    DISRUPTIONS,
     DROP_REASONS,
     ECC_COUNTERS,
     ECC_TYPES,
@@ -80,6 +82,7 @@ _NO_TRAINER: Final = "before the first trainer process"
 _NO_STEP: Final = "before the first step"
 _NO_COMMIT: Final = "before the first durable checkpoint"
 _NO_INCIDENT: Final = "no incident is open"
+_NO_KUBERNETES: Final = "not in Kubernetes, or its API may not be asked"
 _NO_HOST: Final = "the machine could not be looked at"
 _NO_VOLUME: Final = "per volume: the folder is not known, not mounted here, or does not answer"
 _GPU: Final[Labels] = {"gpu": None, "UUID": None, "pci_bus_id": None, "modelName": None}
@@ -554,6 +557,28 @@ _CATALOGUE: Final = (
         "When the last of a class was reported.",
         {**_GPU, "class": XID_CLASSES},
         absent=_NO_XID,
+    ),
+    # The orchestrator.
+    Metric(
+        "headway_container_restarts",
+        "gauge",
+        "Restarts of a container of this pod, as Kubernetes counts them.",
+        {"container": None},
+        absent=_NO_KUBERNETES,
+    ),
+    Metric(
+        "headway_container_ends_total",
+        "counter",
+        "Ends of the pod's containers, and of those of the pods before it in its place, by how Kubernetes says that they ended.",
+        {"reason": CONTAINER_ENDS},
+        absent=_NO_KUBERNETES,
+    ),
+    Metric(
+        "headway_pod_disruptions_total",
+        "counter",
+        "How often Kubernetes took the pod, or one before it in its place, away, by why.",
+        {"reason": DISRUPTIONS},
+        absent=_NO_KUBERNETES,
     ),
     # The sidecar itself.
     Metric("headway_sidecar_memory_bytes", "gauge", "Resident memory of the sidecar.", absent=_NO_HOST),

@@ -168,6 +168,15 @@ KINDS: Final[Mapping[str, Kind]] = {
         },
     ),
     "aborted": Kind("the process group was torn down in process", {"iteration": _COUNTS["iteration"]}),
+    "nccl_trace": Kind(
+        "a trace of NCCL's flight recorder was kept, after the process group was torn down in process",
+        {
+            "path": Field(TEXT, "file, as the trainer's container sees it"),
+            "bytes": Field(INTEGER, "its size"),
+            "writer": Field(TEXT, "who wrote it: torch, nvrx or headway"),
+            "iteration": _COUNTS["iteration"],
+        },
+    ),
     "finalized": Kind("in-process clean-up of one iteration ended", {"iteration": _COUNTS["iteration"]}),
     "ranks_reassigned": Kind(
         "NVRx gave out ranks for an iteration",

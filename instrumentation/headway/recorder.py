@@ -266,6 +266,11 @@ class Recorder:
         self._write("aborted", iteration=iteration)
 
     @_never_raises
+    def nccl_trace(self, *, path: str, bytes: int, writer: str, iteration: int) -> None:  # noqa: A002 - the event's field
+        """A trace of NCCL's flight recorder was kept in a file."""
+        self._write("nccl_trace", path=path, bytes=bytes, writer=writer, iteration=iteration)
+
+    @_never_raises
     def finalized(self, *, iteration: int) -> None:
         """The in-process clean-up of one iteration ended."""
         self._write("finalized", iteration=iteration)

@@ -14,7 +14,7 @@ from headway.ring import StepRecord
 from headway_exporter import collectors, records
 from headway_exporter.labels import CAUSES, INCIDENT_OUTCOMES, LAYERS, REASONS, RECOVERY_PHASES
 from headway_exporter.memory import encoder, recall
-from headway_exporter.observations import DeathSeen, EventSeen, GpuSeen, Observation, StepSeen
+from headway_exporter.observations import DeathSeen, EventSeen, GpuSeen, Observation, PodStatusSeen, StepSeen
 from headway_exporter.pod import Pod
 from headway_exporter.schema import METRICS
 from headway_exporter.status import status
@@ -47,6 +47,7 @@ SLOT_EVENTS: dict[str, st.SearchStrategy[dict[str, Any]]] = {
     "finalized": st.just({}),
     "sample": st.fixed_dictionaries({"collective": st.booleans(), "oom_kills": st.integers(0, 3)}),
     "operator_rollback": st.fixed_dictionaries({"step": STEPS}),
+    "nccl_trace": st.fixed_dictionaries({}, optional={"path": st.text(max_size=5), "bytes": st.integers(-1, 10**30)}),
     "train_finished": st.just({}),
     "process_exited": st.just({}),
 }
@@ -70,10 +71,23 @@ GPUS = st.builds(
 )
 
 
+TOLD = st.builds(
+    PodStatusSeen,
+    st.sampled_from(["heard", "container", "disruption"]),
+    mono=st.just(0.0),
+    wall=st.sampled_from([-300.0, -1.0, 0.0]),
+    happening=st.sampled_from(["a", "b", "c"]),
+    reason=st.sampled_from(["completed", "error", "oom_killed", "preempted", "other"]),
+    cause=st.sampled_from([None, "host_oom", "preempted", "node_lost"]),
+    sure=st.booleans(),
+    exit_code=st.sampled_from([None, -15, -9, 0, 1]),
+)
+
+
 @st.composite
 def observations(draw: st.DrawFn) -> Observation:
     """One sight, at second 0; the sequence dates it."""
-    what = draw(st.sampled_from(["step", "step", "death", "slot", "slot", "slot", "launcher", "gpu"]))
+    what = draw(st.sampled_from(["step", "step", "death", "slot", "slot", "slot", "launcher", "gpu", "orchestrator"]))
     if what == "gpu":
         return draw(GPUS)
     slot, life = draw(SLOTS), draw(LIVES)
@@ -81,6 +95,8 @@ def observations(draw: st.DrawFn) -> Observation:
         return StepSeen(slot, life, StepRecord(0, draw(STEPS), 0, draw(st.integers(0, 10**9))))
     if what == "death":
         return DeathSeen(slot, life, 0.0, draw(st.sampled_from(["lock", "found", "replaced", "silence"])))
+    if what == "orchestrator":
+        return draw(TOLD)
     events = SLOT_EVENTS if what == "slot" else LAUNCHER_EVENTS
     kind = draw(st.sampled_from(sorted(events)))
     incarnation = draw(st.sampled_from([None, "a", "b", "c"]))
@@ -97,6 +113,8 @@ def at(seen: Observation, mono: float) -> Observation:
         return DeathSeen(seen.slot, seen.life, mono, seen.by)
     if isinstance(seen, GpuSeen):
         return replace(seen, mono=max(0.0, mono - seen.xid % 7), wall=mono)  # some are told late
+    if isinstance(seen, PodStatusSeen):
+        return replace(seen, mono=mono, wall=mono + seen.wall)
     event = seen.event
     return EventSeen(seen.slot, Event(event.kind, 0, mono, mono, event.life, event.incarnation, event.fields))
 

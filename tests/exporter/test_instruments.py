@@ -126,3 +126,28 @@ def test_a_first_read_that_hangs_is_seen() -> None:
     finally:
         hung.set()
         instrument.stop()
+
+
+def test_a_last_read_when_it_is_told_to_stop() -> None:
+    """Who ends a pod tells of it while its sidecar ends: what is read then must not be lost, and a read that hangs not be waited for."""
+    instrument = Instrument(Slow(1.0, 2.0), last_seconds=30.0)
+    instrument.start()
+    while not (found := instrument.observations()):
+        threading.Event().wait(0.01)
+    instrument.stop()
+    found += instrument.observations()
+    assert [seen.mono for seen in found if isinstance(seen, GpuSeen)] == [1.0, 2.0]
+    hung = threading.Event()
+    instrument = Instrument(Slow(1.0, hung), last_seconds=0.01)
+    instrument.start()
+    while not instrument.observations():
+        threading.Event().wait(0.01)
+    instrument.stop()
+    assert not hung.is_set()
+    hung.set()
+
+
+class Slow(Scripted):
+    """Read again only when it is told to stop."""
+
+    every_seconds = 3600.0

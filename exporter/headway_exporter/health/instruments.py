@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
@@ -28,6 +29,9 @@ RETRY_SECONDS: Final = 60.0
 """How often is looked again for what is not there."""
 STOP_SECONDS: Final = 1.0
 """How long the end waits for a read under way; one that hangs is left behind, in a daemon thread."""
+
+SETTLE_SECONDS: Final = 0.5
+"""Before a last read: who tells of the same end gets to know it at this moment too."""
 
 
 class AbsentError(Exception):
@@ -82,7 +86,9 @@ class Reading(Generic[T]):
 class Instrument(Generic[T]):
     """A probe that is read in a thread of its own from `start` to `stop`; all else never blocks."""
 
-    def __init__(self, probe: Probe[T]) -> None:
+    def __init__(self, probe: Probe[T], *, last_seconds: float = 0.0) -> None:
+        """`last_seconds`: told to stop, it reads once more, and is waited for so long at most; 0: it does not."""
+        self._last_seconds = last_seconds
         self.name = probe.name
         self._probe = probe
         self._newest: Reading[T] | None = None
@@ -103,7 +109,7 @@ class Instrument(Generic[T]):
         """Reads no more."""
         self._stopping.set()
         if self._thread.is_alive():
-            self._thread.join(STOP_SECONDS)
+            self._thread.join(max(STOP_SECONDS, self._last_seconds))
 
     def observations(self) -> list[Observation]:
         """What the fold has not heard yet."""
@@ -132,6 +138,9 @@ class Instrument(Generic[T]):
         while not self._stopping.is_set():
             self.read()
             self._stopping.wait(self._retry_seconds if self._absent else self._probe.every_seconds)
+        if self._last_seconds > 0 and not self._absent:
+            time.sleep(SETTLE_SECONDS)
+            self.read()
 
     def read(self) -> None:
         """One read, by hand where there is no thread."""

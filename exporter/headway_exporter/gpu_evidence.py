@@ -170,15 +170,15 @@ def _slot_of(scene: Scene, origin: int | None) -> int | None:
 
 def _named(happenings: Sequence[Evidence]) -> list[Evidence]:
     """What happened to the only GPU with a fault of the strongest class that there is."""
-    faults = [item for item in happenings if item.category]
-    strongest = min((_STRENGTH[item.gpu_class] for item in faults), default=None)
+    faults = _faults(happenings)
+    strongest = _STRENGTH[faults[0].gpu_class] if faults else None
     slots = {item.slot for item in faults if _STRENGTH[item.gpu_class] == strongest}
     return [item for item in happenings if item.slot in slots] if len(slots) == 1 else []
 
 
 def _faults(happenings: Iterable[Evidence]) -> list[Evidence]:
     """Those that explain a failure, the strongest first."""
-    return sorted((item for item in happenings if item.category), key=_strength)
+    return sorted((item for item in happenings if item.category and item.gpu_class in _STRENGTH), key=_strength)
 
 
 def _strength(item: Evidence) -> tuple[int, bool, float]:

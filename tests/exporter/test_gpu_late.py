@@ -326,7 +326,7 @@ def test_a_table_of_ones_own(tmp_path: Any) -> None:
     """What the table says decides: XID 79 may be declared harmless, and any number a fault."""
     path = tmp_path / "mine.json"
     rows = [
-        {"number": 79, "class": "informational", "cause": None},
+        {"number": 79, "class": "informational"},
         {"number": 63, "class": "hardware", "cause": "gpu_memory"},
     ]
     path.write_text(json.dumps({"v": 1, "xids": rows}), encoding="utf-8")

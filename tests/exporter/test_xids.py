@@ -88,7 +88,7 @@ def test_a_file_of_ones_own(tmp_path: Path) -> None:
         {
             "v": 1,
             "xids": [
-                {"number": 94, "class": "informational", "cause": None, "sources": ["our runbook"]},
+                {"number": 94, "class": "informational", "sources": ["our runbook"]},
                 {"number": 4242, "name": "coffee machine", "class": "driver"},
                 {"number": 79, "note": "ask Ann"},
             ],
@@ -121,6 +121,7 @@ def test_a_file_of_ones_own(tmp_path: Path) -> None:
         ({"v": 1, "xids": [{"number": 79, "class": "unknown"}]}, "must be one of"),
         ({"v": 1, "xids": [{"number": 79, "class": ["driver"]}]}, "must be one of"),
         ({"v": 1, "xids": [{"number": 79, "cause": "preempted"}]}, "gpu_fell_off_bus"),
+        ({"v": 1, "xids": [{"number": 63, "cause": "gpu_memory"}]}, "needs a class"),
         ({"v": 1, "xids": [{"number": 79, "severity": "high"}]}, "'severity' is none of"),
         ({"v": 1, "xids": [{"number": 79, "note": "a\nb"}]}, "one line"),
         ({"v": 1, "xids": [{"number": 79, "action": 7}]}, "must be a text"),

@@ -26,6 +26,8 @@ XidClass = Literal["application", "driver", "hardware", "fabric", "informational
 """application: the program did it; driver: driver or firmware; hardware: the GPU or its board; fabric: the links between GPUs;
 informational: nothing failed; echo: the clean-up after another error; unknown: not in the table."""
 
+BLAMING: Final = ("application", "driver", "hardware", "fabric")
+"""Classes that explain failures."""
 BLAMES: Final = ("gpu_memory", "gpu_fell_off_bus", "gpu_driver", "nvlink", "pcie", "illegal_access")
 """Causes that an XID can tell: those of `labels.CAUSES` that the driver knows about."""
 
@@ -139,7 +141,10 @@ def _row(raw: Any, known: Mapping[int, Xid], place: str) -> Xid:
     if "cause" in raw:
         changes["cause"] = None if raw["cause"] is None else _one_of(number, "cause", raw["cause"], BLAMES)
     changes["sources"] = _sources(number, raw["sources"]) if "sources" in raw else (place,)
-    return replace(before, **changes)
+    row = replace(before, **changes)
+    if row.cls not in BLAMING and raw.get("cause") is not None:
+        raise ValueError(f'XID {number}: "cause" needs a class that explains failures: one of {", ".join(BLAMING)}')
+    return row if row.cls in BLAMING else replace(row, cause=None)
 
 
 def _text(number: int, name: str, value: Any) -> str:

@@ -35,6 +35,9 @@ class ConfigError(ValueError):
 SCRAPES_IN_WINDOW_SECONDS: Final = 120
 """No rate is taken over less: it needs a few scrapes."""
 
+RESET_MARGIN_SECONDS: Final = 120
+"""A few scrapes."""
+
 
 def duration(seconds: float) -> str:
     """Seconds as PromQL writes them: 300 is 5m."""
@@ -43,6 +46,15 @@ def duration(seconds: float) -> str:
         if whole and whole % size == 0:
             return f"{whole // size}{unit}"
     return f"{whole}s"
+
+
+def reset_window(seconds: int) -> int:
+    """Where to look for a reset that an increase over so many seconds must not count.
+
+    Longer than the increase's own window: when the last sample from before the reset has left that one, the 0 after it is its first, and
+    the way back up to the old count looks like news.
+    """
+    return seconds + RESET_MARGIN_SECONDS
 
 
 @dataclass(frozen=True)

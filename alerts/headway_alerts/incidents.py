@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from headway_alerts.config import duration
+from headway_alerts.config import duration, reset_window
 from headway_alerts.model import Alert, Group
-from headway_alerts.recording import reset_window
 from headway_alerts.texts import DURATION, NUMBER, RUN, names_of, value_of
 
 if TYPE_CHECKING:
@@ -66,10 +65,17 @@ def _recurring_failure(config: Config) -> Alert:
     return Alert(
         name="HeadwayRecurringFailure",
         severity="critical",
+        # Of a pod that is gone its last word counts for a while, of all others what they say now.
         expr=f"""\
 max by (run) (
-  last_over_time(pod:headway_incident_recurring:max[{duration(config.memory_seconds)}])
-) == 1""",
+  pod:headway_incident_recurring:max
+  or
+  (
+    last_over_time(pod:headway_incident_recurring:max[{duration(config.memory_seconds)}])
+    unless on (run, pod_index)
+    pod:headway_ranks:max
+  )
+)""",
         summary=f"Run {RUN} keeps failing and does not get on ({reasons})",
         description=(
             f"The open incident of run {RUN} has had {attempts} attempts and is recurring: {reasons}. Restarting it once more will "
@@ -146,7 +152,7 @@ def _training_stalled(config: Config) -> Alert:
   unless on (run)
   {_ATTEMPT}
   unless on (run)
-  run:headway_state:max{{state=~"eval|checkpoint_load|checkpoint_save|init"}} == 1
+  pod:headway_phase_open:seconds
 )
 or on (run)
 (
@@ -180,7 +186,7 @@ def _phase_overdue(config: Config) -> Alert:
         unless = f"\nunless on (run)\n{_ATTEMPT}" if state == "init" else ""
         parts.append(f'max by (run) (pod:headway_phase_open:seconds{{state="{state}"}} > {seconds:g}){unless}')
     phases = "|".join(config.phase_budget_seconds)
-    open_now = names_of(f'run:headway_state:max{{run=%q,state=~"{phases}"}} == 1', "state")
+    open_now = names_of(f'max by (state) (pod:headway_phase_open:seconds{{run=%q,state=~"{phases}"}})', "state")
     return Alert(
         name="HeadwayPhaseOverdue",
         severity="warning",

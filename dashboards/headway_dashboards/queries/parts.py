@@ -29,7 +29,7 @@ def incident_number(matchers: str) -> str:
     return f"""\
 run:headway_incident_open:max{{{matchers}}}
 + on (run)
-max by (run) (pod:headway_incident_recurring:max{{{matchers}}})"""
+run:headway_incident_recurring:max{{{matchers}}}"""
 
 
 def total(name: str, matchers: str, *labels: str, by: tuple[str, ...] | None = None) -> str:

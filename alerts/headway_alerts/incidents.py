@@ -37,17 +37,17 @@ def group(config: Config) -> Group:
 
 
 def _recovered() -> Alert:
-    counter = 'headway_incidents_total{outcome="recovered"}'
+    counter = 'run:headway_incidents_total:max{outcome="recovered"}'
     return Alert(
         name="HeadwayRecovered",
         severity="info",
-        # A counter that was reset counts its old incidents anew.
+        # A counter that was reset counts its old incidents anew. The run's own is enough: all pods count the same ones.
         expr=f"""\
 round(
-  max by (run) (
-    sum without (recurring) (increase({counter}[{duration(NOTE_SECONDS)}]))
+  sum by (run) (
+    increase({counter}[{duration(NOTE_SECONDS)}])
     unless
-    sum without (recurring) (resets({counter}[{duration(reset_window(NOTE_SECONDS))}])) > 0
+    resets({counter}[{duration(reset_window(NOTE_SECONDS))}]) > 0
   )
 ) > 0""",
         summary=f"Run {RUN} recovered ({NUMBER} in the last {duration(NOTE_SECONDS)})",

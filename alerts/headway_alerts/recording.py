@@ -30,7 +30,9 @@ def groups(config: Config) -> tuple[Group, ...]:
         Group("headway-pod.rules", FILE, _pod()),
         Group("headway-run.rules", FILE, (*_progress(), *_checkpoints(), *_incidents(config))),
         *recording_goodput.groups(config, FILE),
-        Group("headway-display.rules", FILE, (*_shown(), *recording_goodput.totals()), interval_seconds=DISPLAY_SECONDS),
+        Group(
+            "headway-display.rules", FILE, (*_shown(), *recording_goodput.totals()), interval_seconds=DISPLAY_SECONDS
+        ),
     )
 
 
@@ -78,7 +80,9 @@ def _progress() -> tuple[Recording, ...]:
         Recording("run:headway_ranks:sum", _RUN, "sum by (run) (pod:headway_ranks:max)"),
         Recording("run:headway_finished:max", _RUN, 'max by (run) (headway_state{state="finished"})'),
         Recording(
-            "run:headway_active_ranks:sum", _RUN, "run:headway_ranks:sum\nunless on (run)\nrun:headway_finished:max == 1"
+            "run:headway_active_ranks:sum",
+            _RUN,
+            "run:headway_ranks:sum\nunless on (run)\nrun:headway_finished:max == 1",
         ),
         _max("headway_state_since_timestamp_seconds"),
         _max("headway_step"),

@@ -1,7 +1,7 @@
 """Recording rules on goodput: since a run began, and over windows that move on.
 
-The formulas are the ledger's (`headway_exporter.ledger.Totals`). What a pod still waits for is in no counter, only in its pending time, so that
-time counts as what the pod does now: a restart that never ends is no less bad than one that did.
+The formulas are the ledger's (`headway_exporter.ledger.Totals`). What a pod still waits for is in no counter, only in its pending time, so
+that time counts as what the pod does now: a restart that never ends is no less bad than one that did.
 """
 
 from __future__ import annotations

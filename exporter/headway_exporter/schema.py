@@ -69,6 +69,7 @@ _NO_TRAINER: Final = "before the first trainer process"
 _NO_STEP: Final = "before the first step"
 _NO_COMMIT: Final = "before the first durable checkpoint"
 _NO_INCIDENT: Final = "no incident is open"
+_NO_CAUSE: Final = "per layer and cause: none yet (two in five of all series would be such zeros)"
 _NO_SAVE: Final = "before the first save was written"
 
 _CATALOGUE: Final = (
@@ -247,6 +248,7 @@ _CATALOGUE: Final = (
         "counter",
         "Restarts by cause, counted on the pod where the failure began, once it is decided.",
         {"layer": LAYERS, "cause": CAUSES},
+        absent=_NO_CAUSE,
     ),
     Metric(
         "headway_rank_failures_total",
@@ -348,6 +350,7 @@ _CATALOGUE: Final = (
         "counter",
         "Incidents by outermost layer and first cause, counted with the verdict on the pod where they began.",
         {"layer": LAYERS, "cause": CAUSES},
+        absent=_NO_CAUSE,
     ),
     Metric(
         "headway_entity_incidents",

@@ -14,6 +14,7 @@ HEALTH_CASES = (
         {one("headway_gpu_xid_errors_total", xid="79", **{"class": "hardware"}, **_GPU): "0x20 1x380"},
         silent="5m",
         fires="5m30s",
+        since="5m15s",
         resolved="81m",
         expected=Expected(
             "critical",
@@ -33,6 +34,7 @@ HEALTH_CASES = (
         {one("headway_gpu_ecc_errors_total", type="uncorrected", counter="volatile", **_GPU): "0x20 1x380"},
         silent="5m",
         fires="5m30s",
+        since="5m15s",
         resolved="81m",
         expected=Expected(
             "critical",

@@ -26,7 +26,7 @@ def groups(config: Config) -> tuple[Group, ...]:
         checkpoints.group(config),
         goodput.group(config),
         pipeline.group(config),
-        health.group(config),
+        *health.groups(config),
     )
     recorded = _recorded(found)
     return tuple(

@@ -6,13 +6,14 @@ import os
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from headway.command_line import Parser
 from headway_alerts import catalogue, render, routing
 from headway_alerts.config import Config, ConfigError, load
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Mapping, Sequence
 
 MANIFEST_FILE = "prometheusrule.yaml"
@@ -24,7 +25,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = _parser(os.environ).parse_args(argv)
     try:
         config = Config() if options.config is None else load(options.config)
-        config = config if options.selector is None else replace(config, selector=options.selector)
+        config = replace(config, **_given(options))
         written = _rendered(config, options.format, one_file=options.out is None)
     except ConfigError as error:
         print(f"headway rules: {error}", file=sys.stderr)
@@ -38,6 +39,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"headway rules: cannot write to {options.out}: {error.strerror or error}", file=sys.stderr)
         return 1
     return 0
+
+
+def _given(options: argparse.Namespace) -> dict[str, Any]:
+    """What the command line says, and the configuration would too."""
+    named = ("selector", "runbook_base_url", "dashboard_base_url")
+    return {name: getattr(options, name) for name in named if getattr(options, name) is not None}
 
 
 def _rendered(config: Config, form: str, *, one_file: bool) -> dict[str, str]:
@@ -91,5 +98,19 @@ def _parser(environ: Mapping[str, str]) -> Parser:
         default=environ.get("HEADWAY_RULES_SELECTOR") or None,
         help="label matchers put into every selection of a metric, for example 'cluster=\"a\"'; wins over the configuration's "
         "(HEADWAY_RULES_SELECTOR, default: none)",
+    )
+    parser.add_argument(
+        "--runbook-base-url",
+        metavar="URL",
+        default=environ.get("HEADWAY_RULES_RUNBOOK_BASE_URL") or None,
+        help="where you publish the folder alerts/runbooks, an address or a path; wins over the configuration's "
+        "(HEADWAY_RULES_RUNBOOK_BASE_URL, default: alerts/runbooks, the path in the repository)",
+    )
+    parser.add_argument(
+        "--dashboard-base-url",
+        metavar="URL",
+        default=environ.get("HEADWAY_RULES_DASHBOARD_BASE_URL") or None,
+        help="your Grafana's address, for links from alerts to the window around them; wins over the configuration's "
+        "(HEADWAY_RULES_DASHBOARD_BASE_URL, default: none, links are paths on the Grafana that one has open)",
     )
     return parser

@@ -4,20 +4,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from headway_alerts.model import Alert, Group
+from headway_alerts.model import Alert, Group, Recording
 from headway_alerts.texts import NUMBER, PERCENT, RUN, names_of
 
 if TYPE_CHECKING:
     from headway_alerts.config import Config
 
 FILE: Final = "health"
+LOOK_SECONDS: Final = 60
 _WINDOW: Final = "[15m]"
 _HARDWARE_XID: Final = 'headway_gpu_xid_last_timestamp_seconds{%sclass="hardware"} > time() - 900'
 """Not a counter's increase: a GPU's first XID of a number begins a series, and what begins does not increase."""
+_MOST_LINKS: Final = "run:headway_gpu_nvlinks_active:max"
 
 
-def group(config: Config) -> Group:
-    """GPUs first."""
+def groups(config: Config) -> tuple[Group, ...]:
+    """GPUs first. They are many and rarely fail: a look a minute will do."""
+    most_links = Recording(_MOST_LINKS, ("run", "modelName"), "max by (run, modelName) (headway_gpu_nvlinks_active)")
+    return (Group("headway-health.rules", FILE, (most_links,), LOOK_SECONDS), _alerts(config))
+
+
+def _alerts(config: Config) -> Group:
     return Group(
         "headway-health",
         FILE,
@@ -31,6 +38,7 @@ def group(config: Config) -> Group:
             _storage_low(config),
             _nic_down(config),
         ),
+        LOOK_SECONDS,
     )
 
 
@@ -131,7 +139,7 @@ def _nvlink(config: Config) -> Alert:
     errors = (
         'increase(headway_gpu_nvlink_errors_total{%skind!="replay"}' + _WINDOW + ") > 0"
     )  # a packet sent again has arrived
-    best = "max by (run, modelName) (max_over_time(headway_gpu_nvlinks_active[6h]))"
+    best = f"max_over_time({_MOST_LINKS}[6h])"
     return Alert(
         name="HeadwayNvlinkDegraded",
         severity="warning",

@@ -147,7 +147,7 @@ def restarts(pod: Pod) -> Iterator[Sample]:
         yield "headway_restart_budget_limit", (layer,), info.budget_limit.get(layer)
         yield "headway_restart_budget_remaining", (layer,), info.budget_remaining.get(layer)
         for cause in CAUSES:
-            yield "headway_restart_causes_total", (layer, cause), known.causes[layer, cause]
+            yield "headway_restart_causes_total", (layer, cause), known.causes[layer, cause] or None
         for phase in RECOVERY_PHASES:
             yield "headway_recovery_phase_seconds_total", (layer, phase), known.phases[layer, phase]
     for rank in sorted({slot.rank for slot in pod.slots.values() if slot.rank is not None} | set(known.rank_failures)):
@@ -182,7 +182,7 @@ def incidents(pod: Pod) -> Iterator[Sample]:
             yield "headway_incidents_total", (outcome, word), known.outcomes[outcome, recurred]
     for layer in LAYERS:
         for cause in CAUSES:
-            yield "headway_incident_causes_total", (layer, cause), known.incident_causes[layer, cause]
+            yield "headway_incident_causes_total", (layer, cause), known.incident_causes[layer, cause] or None
     for entity, count in offenders.items():
         yield "headway_entity_incidents", (entity.kind, entity.name), count
 

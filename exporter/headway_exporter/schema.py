@@ -88,6 +88,7 @@ _NO_VOLUME: Final = "per volume: the folder is not known, not mounted here, or d
 _GPU: Final[Labels] = {"gpu": None, "UUID": None, "pci_bus_id": None, "modelName": None}
 _NO_GPU: Final = "no driver, or it does not answer for the GPU, or the GPU does not measure it"
 _NO_XID: Final = "per GPU: none was reported yet"
+_NO_CAUSE: Final = "per layer and cause: none yet (two in five of all series would be such zeros)"
 _NO_SAVE: Final = "before the first save was written"
 
 _CATALOGUE: Final = (
@@ -266,6 +267,7 @@ _CATALOGUE: Final = (
         "counter",
         "Restarts by cause, counted on the pod where the failure began, once it is decided.",
         {"layer": LAYERS, "cause": CAUSES},
+        absent=_NO_CAUSE,
     ),
     Metric(
         "headway_rank_failures_total",
@@ -367,6 +369,7 @@ _CATALOGUE: Final = (
         "counter",
         "Incidents by outermost layer and first cause, counted with the verdict on the pod where they began.",
         {"layer": LAYERS, "cause": CAUSES},
+        absent=_NO_CAUSE,
     ),
     Metric(
         "headway_entity_incidents",

@@ -14,6 +14,7 @@ HEALTH_CASES = (
         {one("headway_gpu_xid_last_timestamp_seconds", **{"class": "hardware"}, **_GPU): "_x21 315x380"},
         silent="5m",
         fires="5m30s",
+        since="5m15s",
         resolved="81m",
         expected=Expected(
             "critical",
@@ -36,6 +37,7 @@ HEALTH_CASES = (
         {one("headway_gpu_ecc_errors_total", type="uncorrected", counter="volatile", **_GPU): "0x20 1x380"},
         silent="5m",
         fires="5m30s",
+        since="5m15s",
         resolved="81m",
         expected=Expected(
             "critical",

@@ -13,7 +13,7 @@ import pytest
 from journal_folder import RUN, finish, launcher, meet, trainer, wait_ready
 from sidecar_process import OPENMETRICS, sidecar
 
-from headway_exporter.labels import CAUSES, DROP_REASONS, LAYERS, STATES
+from headway_exporter.labels import DROP_REASONS, LAYERS, STATES
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,8 +30,6 @@ def test_counters_that_alerts_use_are_there_from_the_start(tmp_path: Path) -> No
         samples = exporter.samples()
     for layer in LAYERS:
         assert samples["headway_restarts_total", (("layer", layer),)] == 0
-        for cause in CAUSES:
-            assert samples["headway_restart_causes_total", (("cause", cause), ("layer", layer))] == 0
     assert all(samples["headway_rank_seconds_total", (("state", state),)] == 0 for state in STATES)
     assert all(samples["headway_events_dropped_total", (("reason", reason),)] == 0 for reason in DROP_REASONS)
     assert all(

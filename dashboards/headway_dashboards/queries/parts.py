@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from headway_alerts.links import AFTER_SECONDS, BEFORE_SECONDS
 from headway_dashboards.model import Query, Variable
 from headway_dashboards.words import STATES
 
@@ -29,7 +30,7 @@ def incident_number(matchers: str) -> str:
     return f"""\
 run:headway_incident_open:max{{{matchers}}}
 + on (run)
-max by (run) (pod:headway_incident_recurring:max{{{matchers}}})"""
+run:headway_incident_recurring:max{{{matchers}}}"""
 
 
 def total(name: str, matchers: str, *labels: str, by: tuple[str, ...] | None = None) -> str:
@@ -80,8 +81,3 @@ def alert_table(matchers: str) -> tuple[Query, ...]:
     firing = f"(\n  {since}\n  and ignoring (alertstate)\n  {alerts(matchers)}\n)"
     times = (f"{firing}", f"({firing} - {BEFORE_SECONDS})", f"({firing} + {AFTER_SECONDS})")
     return tuple(Query(f"{time} * 1000", form="table") for time in times)
-
-
-BEFORE_SECONDS: Final = 900
-AFTER_SECONDS: Final = 2_700
-"""The window around an alert: what led to it, and what became of it."""

@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headway.command_line import Parser
 from headway.environment import Identity, run_name_problem
+from headway_exporter.entry import SIGNALS
 from headway_exporter.linger import Scrapes
-from headway_exporter.server import Server, health, json_document, metrics, parse_address
+from headway_exporter.opening import Opening
+from headway_exporter.server import Server, metrics, parse_address
 from headway_exporter.sidecar import Sidecar
 from headway_exporter.state_files import MOST_NAME, pod_name
 from headway_exporter.telemetry import Telemetry
@@ -32,7 +34,6 @@ DEFAULT_LISTEN: Final = ":9838"
 DEFAULT_SILENCE_SECONDS: Final = 30.0
 DEFAULT_LINGER_SECONDS: Final = 40.0
 """Longer than a usual scrape interval of 30 s."""
-_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
 def main(argv: Sequence[str] | None = None, thresholds: Thresholds = DEFAULT) -> int:
@@ -42,28 +43,19 @@ def main(argv: Sequence[str] | None = None, thresholds: Thresholds = DEFAULT) ->
     thresholds = _in_force(parser, options, os.environ, thresholds)
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
     # Blocked before the first thread exists, so that all threads leave them to `sigwait`, which needs no handler and cannot deadlock.
-    signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+    signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     try:
         return _serve(options, thresholds)
     finally:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
 
 
 def _serve(options: argparse.Namespace, thresholds: Thresholds) -> int:
-    sidecar = Sidecar(
-        options.dir,
-        options.run,
-        options.pod_index,
-        silence_seconds=options.silence_seconds,
-        state_dir=options.state_dir,
-        telemetry=Telemetry.from_env(options.run, options.pod_index, os.environ),
-        thresholds=thresholds,
-    )
-    scrapes = Scrapes()
+    opening, scrapes = Opening(options.run, options.pod_index), Scrapes()
     routes = {
-        "/metrics": scrapes.noticed(metrics(sidecar.collector)),
-        "/healthz": health(lambda: sidecar.healthy),
-        "/status.json": json_document(sidecar.status),
+        "/metrics": scrapes.noticed(metrics(opening)),
+        "/healthz": opening.health,
+        "/status.json": opening.status,
     }
     try:
         server = Server(options.listen, routes)
@@ -74,19 +66,34 @@ def _serve(options: argparse.Namespace, thresholds: Thresholds) -> int:
             f"headway exporter: cannot listen on {host}:{port}: {reason}; choose another with --listen", file=sys.stderr
         )
         return 1
-    settle_memory()
-    sidecar.start()
-    with contextlib.suppress(OSError):  # nobody reading our output is no reason not to serve
-        print(
-            f"headway exporter: run {options.run}, pod {options.pod_index}, {options.dir}: {server.url}/metrics",
-            flush=True,
-        )
-    told = signal.sigwait(_SIGNALS)
-    sidecar.stop()
-    if told == signal.SIGTERM:
-        scrapes.linger(options.linger_seconds, lambda: signal.sigtimedwait(_SIGNALS, 0) is not None)
+    told = opening.let_in(lambda: _sidecar(options, thresholds), SIGNALS)
+    sidecar = opening.sidecar
+    if sidecar is not None:
+        settle_memory()
+        sidecar.start()
+        with contextlib.suppress(OSError):  # nobody reading our output is no reason not to serve
+            print(
+                f"headway exporter: run {options.run}, pod {options.pod_index}, {options.dir}: {server.url}/metrics",
+                flush=True,
+            )
+        told = told or signal.Signals(signal.sigwait(SIGNALS))
+        sidecar.stop()
+        if told == signal.SIGTERM:
+            scrapes.linger(options.linger_seconds, lambda: signal.sigtimedwait(SIGNALS, 0) is not None)
     server.stop()
     return 0
+
+
+def _sidecar(options: argparse.Namespace, thresholds: Thresholds) -> Sidecar:
+    return Sidecar(
+        options.dir,
+        options.run,
+        options.pod_index,
+        silence_seconds=options.silence_seconds,
+        state_dir=options.state_dir,
+        telemetry=Telemetry.from_env(options.run, options.pod_index, os.environ),
+        thresholds=thresholds,
+    )
 
 
 def settle_memory() -> None:

@@ -158,10 +158,11 @@ class Encoder:
         less = {} if entry.kept.less is None else entry.kept.less(thing)
         self._children = entry.children = []
         try:
-            entry.row = [cls, *[self._value(less[name] if name in less else getattr(thing, name)) for name in names]]
+            row = [cls, *[self._value(less[name] if name in less else getattr(thing, name)) for name in names]]
         except CodecError as error:
             raise CodecError(f"in {cls}: {error}") from error
-        return entry.row
+        entry.row = row if entry.kept.fixed else None  # what may change is looked at anew: no need to hold the document
+        return row
 
     def _value(self, value: Any) -> Any:
         kind = type(value)

@@ -22,6 +22,8 @@ DecidedBy = Literal["verdict", "alone", "timeout"]
 """verdict: all pods took the one that the lowest of them wrote; alone: there was nobody to ask; timeout: no verdict came in time."""
 
 MOST_EVIDENCE: Final = 32
+MOST_OLD_EVIDENCE: Final = 4
+"""Of a try that nobody judges any more."""
 MOST_TRIES: Final = 8
 """Tries of one recovery that are kept in detail, the first and the last ones; all are counted."""
 
@@ -71,6 +73,12 @@ class Try:
         if room:
             self.evidence.append(evidence)
         return room
+
+    def let_go(self) -> None:
+        """It will not be judged again: what only a judgement needs is forgotten, else a crash loop of many ranks fills the memory."""
+        if self.over and self.decided_by is not None:
+            self.markers = tuple(marker for marker in self.markers if marker.rank == self.diagnosis.origin)
+            del self.evidence[MOST_OLD_EVIDENCE:]
 
     @property
     def expected_layer(self) -> str:
@@ -127,6 +135,11 @@ class Recovery:
         self.tries.append(one)
         if len(self.tries) > MOST_TRIES:
             del self.tries[1]  # the first one tells how it began
+
+    def let_go(self) -> None:
+        """As `Try.let_go`, for all of them."""
+        for one in self.tries:
+            one.let_go()
 
     def restarted_by(self, layer: str, at: float) -> None:
         """The try under way got as far as a new process, or into training again."""

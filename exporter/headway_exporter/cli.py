@@ -16,12 +16,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headway.command_line import Parser
 from headway.environment import Identity, run_name_problem
+from headway_exporter.entry import SIGNALS
 from headway_exporter.health import kubernetes
 from headway_exporter.health.fitted import fitted
 from headway_exporter.health.nics import SYSFS
 from headway_exporter.health.xids import XidTableError, load
 from headway_exporter.linger import Scrapes
-from headway_exporter.server import Server, health, json_document, metrics, parse_address
+from headway_exporter.opening import Opening
+from headway_exporter.server import Server, metrics, parse_address
 from headway_exporter.sidecar import Sidecar
 from headway_exporter.state_files import MOST_NAME, pod_name
 from headway_exporter.telemetry import Telemetry
@@ -37,7 +39,6 @@ DEFAULT_LISTEN: Final = ":9838"
 DEFAULT_SILENCE_SECONDS: Final = 30.0
 DEFAULT_LINGER_SECONDS: Final = 40.0
 """Longer than a usual scrape interval of 30 s."""
-_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
 def main(argv: Sequence[str] | None = None, thresholds: Thresholds = DEFAULT) -> int:
@@ -47,14 +48,48 @@ def main(argv: Sequence[str] | None = None, thresholds: Thresholds = DEFAULT) ->
     thresholds = _in_force(parser, options, os.environ, thresholds)
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
     # Blocked before the first thread exists, so that all threads leave them to `sigwait`, which needs no handler and cannot deadlock.
-    signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+    signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     try:
         return _serve(options, thresholds)
     finally:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
 
 
 def _serve(options: argparse.Namespace, thresholds: Thresholds) -> int:
+    opening, scrapes = Opening(options.run, options.pod_index), Scrapes()
+    routes = {
+        "/metrics": scrapes.noticed(metrics(opening)),
+        "/healthz": opening.health,
+        "/status.json": opening.status,
+    }
+    try:
+        server = Server(options.listen, routes)
+    except OSError as error:
+        host, port = options.listen
+        reason = error.strerror or error
+        print(
+            f"headway exporter: cannot listen on {host}:{port}: {reason}; choose another with --listen", file=sys.stderr
+        )
+        return 1
+    told = opening.let_in(lambda: _sidecar(options, thresholds), SIGNALS)
+    sidecar = opening.sidecar
+    if sidecar is not None:
+        settle_memory()
+        sidecar.start()
+        with contextlib.suppress(OSError):  # nobody reading our output is no reason not to serve
+            print(
+                f"headway exporter: run {options.run}, pod {options.pod_index}, {options.dir}: {server.url}/metrics",
+                flush=True,
+            )
+        told = told or signal.Signals(signal.sigwait(SIGNALS))
+        sidecar.stop()
+        if told == signal.SIGTERM:
+            scrapes.linger(options.linger_seconds, lambda: signal.sigtimedwait(SIGNALS, 0) is not None)
+    server.stop()
+    return 0
+
+
+def _sidecar(options: argparse.Namespace, thresholds: Thresholds) -> Sidecar:
     sidecar: Sidecar = Sidecar(
         options.dir,
         options.run,
@@ -66,34 +101,7 @@ def _serve(options: argparse.Namespace, thresholds: Thresholds) -> int:
         xids=options.xid_table,
         instruments=fitted(options, lambda: sidecar.checkpoint_dir),
     )
-    scrapes = Scrapes()
-    routes = {
-        "/metrics": scrapes.noticed(metrics(sidecar.collector)),
-        "/healthz": health(lambda: sidecar.healthy),
-        "/status.json": json_document(sidecar.status),
-    }
-    try:
-        server = Server(options.listen, routes)
-    except OSError as error:
-        host, port = options.listen
-        reason = error.strerror or error
-        print(
-            f"headway exporter: cannot listen on {host}:{port}: {reason}; choose another with --listen", file=sys.stderr
-        )
-        return 1
-    settle_memory()
-    sidecar.start()
-    with contextlib.suppress(OSError):  # nobody reading our output is no reason not to serve
-        print(
-            f"headway exporter: run {options.run}, pod {options.pod_index}, {options.dir}: {server.url}/metrics",
-            flush=True,
-        )
-    told = signal.sigwait(_SIGNALS)
-    sidecar.stop()
-    if told == signal.SIGTERM:
-        scrapes.linger(options.linger_seconds, lambda: signal.sigtimedwait(_SIGNALS, 0) is not None)
-    server.stop()
-    return 0
+    return sidecar
 
 
 def settle_memory() -> None:

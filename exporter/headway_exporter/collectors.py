@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from headway_exporter.follow import Follower
     from headway_exporter.health.instruments import AnyInstrument
     from headway_exporter.pod import Pod
+    from headway_exporter.schema import Metric
     from headway_exporter.store import Store
 
     Sample = tuple[str, tuple[str, ...], float | Distribution | None]
@@ -281,9 +282,14 @@ class PodCollector(Collector):
         """What could not be used, by reason, wherever it was noticed."""
         return self._follower.dropped + self._pod.dropped
 
+    @property
+    def common(self) -> tuple[str, ...]:
+        """Values of the labels that every series has."""
+        return self._pod.run, self._pod.pod_index
+
     def collect(self) -> Iterator[Family]:
         """One family for each metric that has a series now."""
-        return families(self._shown(), (self._pod.run, self._pod.pod_index))
+        return families(self.shown(), self.common)
 
     def samples(self) -> list[Sample]:
         """All samples of now, which the fold changes no more; the caller holds the lock."""
@@ -296,7 +302,8 @@ class PodCollector(Collector):
         with self._lock:
             return self.samples()
 
-    def _shown(self) -> list[Sample]:
+    def shown(self) -> list[Sample]:
+        """What a scrape shows now."""
         measured = [sample for one in self.instruments for sample in one.samples()]
         return [*self._remembered(), *measured]
 
@@ -326,13 +333,19 @@ class PodCollector(Collector):
 
 def families(samples: Iterable[Sample], common: tuple[str, ...]) -> Iterator[Family]:
     """Samples grouped into families, in the schema's order."""
-    grouped: dict[str, list[tuple[tuple[str, ...], float | Distribution]]] = {}
-    for name, labels, value in samples:
-        if value is not None:
-            grouped.setdefault(name, []).append((labels, value))
-    for name in METRICS:
-        if name in grouped:
-            yield _family(name, common, grouped[name])
+    found = grouped(samples)
+    for name, metric in METRICS.items():
+        if name in found:
+            yield family(metric, common, found[name])
+
+
+def grouped(samples: Iterable[Sample]) -> dict[str, list[Sample]]:
+    """The samples by metric, in the order given, without those that have no value now."""
+    found: dict[str, list[Sample]] = {}
+    for sample in samples:
+        if sample[2] is not None:
+            found.setdefault(sample[0], []).append(sample)
+    return found
 
 
 def _buckets(distribution: Distribution) -> list[tuple[str, float] | tuple[str, float, Exemplar]]:
@@ -347,17 +360,18 @@ def _buckets(distribution: Distribution) -> list[tuple[str, float] | tuple[str, 
     ]
 
 
-def _family(name: str, common: tuple[str, ...], samples: list[tuple[tuple[str, ...], float | Distribution]]) -> Family:
-    metric = METRICS[name]
+def family(metric: Metric, common: tuple[str, ...], samples: Iterable[Sample]) -> Family:
+    """The metric's series as prometheus_client has them."""
     labels = (*COMMON_LABELS, *metric.labels)
     if metric.type == "histogram":
-        histogram = HistogramMetricFamily(name, metric.help, labels=labels)
-        for own, value in samples:
-            if not isinstance(value, (int, float)):
+        histogram = HistogramMetricFamily(metric.name, metric.help, labels=labels)
+        for _, own, value in samples:
+            if value is not None and not isinstance(value, (int, float)):
                 histogram.add_metric([*common, *own], _buckets(value), value.total)
         return histogram
-    family = (CounterMetricFamily if metric.type == "counter" else GaugeMetricFamily)(name, metric.help, labels=labels)
-    for own, value in samples:
+    kind = CounterMetricFamily if metric.type == "counter" else GaugeMetricFamily
+    plain = kind(metric.name, metric.help, labels=labels)
+    for _, own, value in samples:
         if isinstance(value, (int, float)):
-            family.add_metric([*common, *own], float(value))
-    return family
+            plain.add_metric([*common, *own], float(value))
+    return plain

@@ -77,6 +77,8 @@ def due(pod: Pod) -> list[dict[str, Any]]:
         known = _known(incident)
         if known == incident.looked_at:
             incident.at_rest = _nothing_can_come(pod, incident)
+            for recovery in incident.recoveries if incident.at_rest else ():
+                recovery.let_go()
             continue
         made = record(pod, incident, wall)
         if _checksum(made) == incident.written:

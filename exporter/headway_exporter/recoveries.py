@@ -25,6 +25,8 @@ DecidedBy = Literal["verdict", "alone", "timeout"]
 MOST_EVIDENCE: Final = 32
 MOST_GPU: Final = 8
 """Happenings of each class that are kept of a try's GPUs: many echoes must not leave out the one fault."""
+MOST_OLD_EVIDENCE: Final = 4
+"""Of a try that nobody judges any more."""
 MOST_TRIES: Final = 8
 """Tries of one recovery that are kept in detail, the first and the last ones; all are counted."""
 
@@ -105,6 +107,12 @@ class Try:
         """The launcher was told to end, and not because the orchestrator takes the pod away, to make another one."""
         return self.stopped and not any(item.kind == "disruption" for item in self.evidence)
 
+    def let_go(self) -> None:
+        """It will not be judged again: what only a judgement needs is forgotten, else a crash loop of many ranks fills the memory."""
+        if self.over and self.decided_by is not None:
+            self.markers = tuple(marker for marker in self.markers if marker.rank == self.diagnosis.origin)
+            del self.evidence[MOST_OLD_EVIDENCE:]
+
     @property
     def expected_layer(self) -> str:
         """Who restarted, or while nobody did, the innermost layer that still can."""
@@ -160,6 +168,11 @@ class Recovery:
         self.tries.append(one)
         if len(self.tries) > MOST_TRIES:
             del self.tries[1]  # the first one tells how it began
+
+    def let_go(self) -> None:
+        """As `Try.let_go`, for all of them."""
+        for one in self.tries:
+            one.let_go()
 
     def restarted_by(self, layer: str, at: float) -> None:
         """The try under way got as far as a new process, or into training again."""

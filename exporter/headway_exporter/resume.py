@@ -30,6 +30,8 @@ _log = logging.getLogger("headway.exporter")
 
 READ_SECONDS: Final = 30.0
 """Longest wait for the state folder at the start."""
+TELL_SECONDS: Final = 3.0
+"""So long it may take before a word is said about it."""
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -127,7 +129,12 @@ def _within(seconds: float, folder: Path, where: Where) -> Ledger | StateFileErr
     answers: list[Ledger | StateFileError | str | None] = []
     thread = threading.Thread(target=lambda: answers.append(_load(folder, where)), name="headway-load", daemon=True)
     thread.start()
-    thread.join(seconds)
+    thread.join(min(TELL_SECONDS, seconds))
+    if thread.is_alive():
+        _log.warning(
+            "state folder: %s does not answer; no counters are served until it does, or for %g s", folder, seconds
+        )
+        thread.join(seconds - TELL_SECONDS)
     return answers[0] if answers else f"{folder} did not answer within {seconds:.0f} s"
 
 

@@ -105,13 +105,16 @@ class Sidecar:
         for instrument in self._instruments:
             instrument.stop()
         self.poll()
-        if self._store is not None:
-            self._last_word(self._store)
-            self._store.close()
+        kept = self._store is not None and self._last_word(self._store)
         self._tell()
         self._telemetry.stop()
         with self._lock:
-            self._pod.exports.update(self._telemetry.take_counts())
+            sent = self._telemetry.take_counts()
+            self._pod.exports.update(sent)
+        if self._store is not None:
+            if sent and kept:  # what became of the last ones is remembered, and shown, too
+                self._last_word(self._store)
+            self._store.close()
         self._follower.close()
 
     @property
@@ -247,12 +250,18 @@ class Sidecar:
         store.offer(Snapshot(view, body, due), clock.processor() - began)
         return bool(due)
 
-    def _last_word(self, store: Store) -> None:
-        """Persists what is known at the end; twice where records were due, so that the ledger says that they are written."""
-        more = store.settle() and store.lost is None
+    def _last_word(self, store: Store) -> bool:
+        """Persists what is known at the end; twice where records were due, so that the ledger says that they are written.
+
+        Returns whether the folder answered in time.
+        """
+        answered = store.settle()
+        more = answered and store.lost is None
         while more and not store.superseded:
             had_records = self._remember(store)
-            more = store.settle() and had_records and store.trouble is None
+            answered = store.settle()
+            more = answered and had_records and store.trouble is None
+        return answered
 
 
 def _portions(observations: Sequence[Observation]) -> Iterator[list[Observation]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import platform
+from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
@@ -35,7 +36,6 @@ from headway_exporter.schema import COMMON_LABELS, METRICS
 
 if TYPE_CHECKING:
     import threading
-    from collections import Counter
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from prometheus_client.metrics_core import Metric as Family
@@ -248,7 +248,7 @@ class PodCollector(Collector):
     @property
     def dropped(self) -> Counter[str]:
         """What could not be used, by reason, wherever it was noticed."""
-        return self._follower.dropped + self._pod.dropped
+        return self._follower.dropped + self._pod.dropped + Counter(limit=self._pod.failures.unplaced)
 
     def collect(self) -> Iterator[Family]:
         """One family for each metric that has a series now."""

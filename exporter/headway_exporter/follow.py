@@ -18,7 +18,7 @@ from headway.events import encode, parse
 from headway.journal import identity, rotated_path
 from headway.ring import RingFormatError, parse_ring_name, ring_name
 from headway_exporter.folder import MOST_ENTRIES, entries
-from headway_exporter.held import Packed
+from headway_exporter.held import weight
 from headway_exporter.lives import Lives
 from headway_exporter.lost_rings import LostRings
 from headway_exporter.merge import merged
@@ -136,8 +136,7 @@ class Follower:
             for name, source in self._sources.items()
             if isinstance(source, RingSource)
         }
-        waiting = (one.seen if isinstance(one, Packed) else one for held in self._held.values() for one in held)
-        held = [seen for seen in waiting if isinstance(seen, EventSeen)]
+        held = [seen for held in self._held.values() for seen in held if isinstance(seen, EventSeen)]
         return {
             "journals": self._saved_journals | journals,
             "rings": dict(self._left_at) | rings,
@@ -177,10 +176,10 @@ class Follower:
     def _discover(self) -> None:
         """Begins to follow files that are new, and lets go of rings that were removed, once they are read."""
         present = entries(self._folder, self._wanted())
+        self._forget_refused(present)
         for entry in present.values():
             if entry.name not in self._sources:
                 self._adopt(entry)
-        self._forget_refused(present)
         for name in [name for name, source in self._sources.items() if isinstance(source, RingSource)]:
             if name in present and present[name].inode == self._inodes[name]:
                 self._missing.discard(name)
@@ -200,8 +199,8 @@ class Follower:
         yield from self._sources
 
     def _forget_refused(self, present: Mapping[str, Entry]) -> None:
-        """Makes room, once there is none, where a refused file is gone."""
-        if len(self._refused) >= MOST_ENTRIES:
+        """Makes room, once there is little, where a refused file is gone."""
+        if len(self._refused) > MOST_ENTRIES // 2:
             there = {(entry.name, entry.inode) for entry in present.values()}
             self._refused = {key: reason for key, reason in self._refused.items() if key in there}
 
@@ -293,10 +292,8 @@ class Follower:
                     early, late = seen.split(limit)
                     runs += [early] if early is not None else []
                     later += [late] if late is not None else []
-                elif seen.key[0] > limit:
-                    later.append(seen)
                 else:
-                    singles.append(seen.seen if isinstance(seen, Packed) else seen)
+                    (singles if seen.key[0] <= limit else later).append(seen)
             self._held[name] = later
             if not later and name not in self._sources:
                 del self._held[name]
@@ -321,7 +318,7 @@ def anything_left(folder: Path, saved: Mapping[str, Any]) -> bool:
 def _read_on(source: Source, held: list[Found], mono: float, most: int) -> bool:
     """Adds what is new to `held`, which may grow to twice `most`, or a portion of a journal more; whether that is all there is."""
     for _ in range(_ROUNDS):
-        if sum(len(seen) if isinstance(seen, (Run, Packed)) else 1 for seen in held) >= most:
+        if sum(len(seen) if isinstance(seen, Run) else weight(seen) for seen in held) >= most:
             return False
         new = source.read(mono, most)
         if not new:

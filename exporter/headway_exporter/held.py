@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import marshal
-from dataclasses import dataclass
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
 
-from headway.events import Event
 from headway_exporter.observations import EventSeen
 
 if TYPE_CHECKING:
-    from headway_exporter.observations import Key
+    from collections.abc import Iterator
 
 FEW_ITEMS: Final = 32
 """An event whose tables and lists have no more items waits as it is: that is nearly every one."""
@@ -19,30 +18,42 @@ USUAL_BYTES: Final = 512
 """About what a usual event takes."""
 
 
-@dataclass(frozen=True, slots=True)
-class Packed:
-    """An event with a large table or list, as bytes."""
+class PackedFields(Mapping[str, Any]):
+    """An event's fields, of which tables and lists are bytes that are unpacked whenever they are asked for."""
 
-    slot: int | None
-    mono: float
-    key: Key
-    content: bytes
+    __slots__ = ("_packed", "_plain")
 
-    def __len__(self) -> int:
-        """How many usual events take as much memory."""
-        return 1 + len(self.content) // USUAL_BYTES
+    def __init__(self, fields: Mapping[str, Any]) -> None:
+        self._packed = {name: marshal.dumps(value) for name, value in fields.items() if isinstance(value, (dict, list))}
+        self._plain = {name: value for name, value in fields.items() if name not in self._packed}
 
     @property
-    def seen(self) -> EventSeen:
-        """The event again."""
-        kind, n, wall, life, incarnation, fields = marshal.loads(self.content)  # noqa: S302 - written below, by this process
-        return EventSeen(self.slot, Event(kind, n, wall, self.mono, life, incarnation, MappingProxyType(fields)))
+    def weight(self) -> int:
+        """How many usual events take as much memory."""
+        return 1 + sum(map(len, self._packed.values())) // USUAL_BYTES
+
+    def __getitem__(self, name: str) -> Any:
+        if name in self._packed:
+            return marshal.loads(self._packed[name])  # noqa: S302 - packed above, by this process
+        return self._plain[name]
+
+    def __iter__(self) -> Iterator[str]:
+        yield from self._plain
+        yield from self._packed
+
+    def __len__(self) -> int:
+        return len(self._plain) + len(self._packed)
 
 
-def packed(seen: EventSeen) -> EventSeen | Packed:
+def packed(seen: EventSeen) -> EventSeen:
     """The event in the form in which it takes less memory."""
-    event = seen.event
-    if sum(len(value) for value in event.fields.values() if isinstance(value, (dict, list))) <= FEW_ITEMS:
+    fields = seen.event.fields
+    if sum(len(value) for value in fields.values() if isinstance(value, (dict, list))) <= FEW_ITEMS:
         return seen
-    content = (event.kind, event.n, event.wall, event.life, event.incarnation, dict(event.fields))
-    return Packed(seen.slot, seen.mono, seen.key, marshal.dumps(content))
+    return EventSeen(seen.slot, replace(seen.event, fields=PackedFields(fields)))
+
+
+def weight(seen: object) -> int:
+    """About how many usual events take as much memory as this observation."""
+    fields = seen.event.fields if isinstance(seen, EventSeen) else None
+    return fields.weight if isinstance(fields, PackedFields) else 1

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from headway.journal import JournalReader, Place
 from headway.ring import RingFormatError, RingReader
-from headway_exporter.held import Packed, packed
+from headway_exporter.held import packed
 from headway_exporter.observations import EventSeen, Run, StepSeen
 
 if TYPE_CHECKING:
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from headway.ring import StepColumns
     from headway_exporter.observations import DeathSeen
 
-    Found = EventSeen | Packed | StepSeen | DeathSeen | Run
-    """What a source yields; a run is put together with others before it is an observation, and what is packed unpacked."""
+    Found = EventSeen | StepSeen | DeathSeen | Run
+    """What a source yields; a run is put together with others before it is an observation."""
 
 FUTURE_SECONDS: Final = 1.0
 """A time further ahead than this is none."""
@@ -66,9 +66,9 @@ class JournalSource:
             self._reader.resume(place, dict(saved["next_numbers"]))
             self._last_mono.update(saved["last_mono"])
 
-    def read(self, now: float, most: int) -> list[EventSeen | Packed]:
+    def read(self, now: float, most: int) -> list[EventSeen]:
         """See `Source`."""
-        seen: list[EventSeen | Packed] = []
+        seen: list[EventSeen] = []
         for event in self._reader.poll(min(max(_BYTES_A_STEP * most, _LEAST_BYTES), _MOST_BYTES)):
             if not _sane(event):
                 self._dropped["malformed"] += 1

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import platform
+from collections import Counter
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
@@ -39,7 +40,6 @@ from headway_exporter.schema import COMMON_LABELS, METRICS
 
 if TYPE_CHECKING:
     import threading
-    from collections import Counter
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from prometheus_client.metrics_core import Metric as Family
@@ -280,7 +280,7 @@ class PodCollector(Collector):
     @property
     def dropped(self) -> Counter[str]:
         """What could not be used, by reason, wherever it was noticed."""
-        return self._follower.dropped + self._pod.dropped
+        return self._follower.dropped + self._pod.dropped + Counter(limit=self._pod.failures.unplaced)
 
     @property
     def common(self) -> tuple[str, ...]:

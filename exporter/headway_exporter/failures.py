@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from headway_exporter.thresholds import Thresholds
 
 MOST_KEPT: Final = 200
+MOST_RANKS: Final = 256
+"""Ranks of this pod that ever failed, whose failures are counted one by one: a rank may move to another pod and back."""
 
 
 class Failures:
@@ -55,6 +57,8 @@ class Failures:
         self.incident_causes: Counter[tuple[str, str]] = Counter()
         """Incidents by outermost layer and cause; only those that began here."""
         self.rank_failures: Counter[int] = Counter()
+        self.unplaced = 0
+        """Failures of further ranks: no pod has so many, but ranks are what a journal says."""
         self.phases: defaultdict[tuple[str, str], float] = defaultdict(float)
         """Seconds by layer and recovery phase."""
         self.first_step = Distribution(RECOVERY_BUCKETS)
@@ -433,8 +437,12 @@ class Failures:
             return
         self.causes[one.layer or "in_process", one.diagnosis.cause] += 1
         origin = one.diagnosis.origin
-        if origin is not None and origin in {marker.rank for marker in one.markers}:
+        if origin is None or origin not in {marker.rank for marker in one.markers}:
+            return
+        if origin in self.rank_failures or len(self.rank_failures) < MOST_RANKS:
             self.rank_failures[origin] += 1
+        else:
+            self.unplaced += 1
 
     def _counts_here(self, one: Try) -> bool:
         """Whether this pod is to count it; without a verdict what nobody can place is counted on the first pod."""

@@ -49,6 +49,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger("headway.exporter")
 
 MOST_SLOTS: Final = 64
+MOST_TOLD: Final = 8
+"""Observations that could not be folded and are logged; all are counted."""
 WALL_STEP_SECONDS: Final = 1.0
 
 
@@ -99,6 +101,7 @@ class Pod:
         self._launcher_gone = False
         self._gone_since = 0.0
         self.last_trace = 0.0
+        self._told = 0
 
     # Time.
 
@@ -172,7 +175,15 @@ class Pod:
                 self._take(seen)
             except Exception:  # noqa: BLE001, PERF203 - whatever a journal holds, the rest of it counts
                 self.dropped["malformed"] += 1
-                _log.exception("an observation could not be folded: %.300r", seen)
+                self._tell_of(seen)
+
+    def _tell_of(self, seen: Observation) -> None:
+        """With the traceback, the first few times: a journal that is full of them must not fill the log."""
+        self._told += 1
+        if self._told <= MOST_TOLD:
+            _log.exception("an observation could not be folded: %.300r", seen)
+        if self._told == MOST_TOLD:
+            _log.error('further ones are only counted: headway_events_dropped_total{reason="malformed"}')
 
     def _take(self, seen: Observation) -> None:
         if isinstance(seen, StepsSeen):

@@ -106,7 +106,7 @@ def _recalled(ledger: Ledger, where: Where) -> Beginning:
     shift_ns, mono = int(saved["shift_ns"]), clock.monotonic()
     same_clock = saved["boot"] == _boot_id() and mono + shift_ns / NANOSECONDS >= pod.now
     if not same_clock or not anything_left(where.directory / where.run, saved):
-        held = (EventSeen(slot, parse(line.encode())) for slot, line in saved["held"])
+        held = (EventSeen(slot, parse(line.encode(), most=None)) for slot, line in saved["held"])
         pod.fold(moved(seen, shift_ns) for seen in held)
         pod.came_back()
         saved = {**saved, "held": [], "lives": {}}

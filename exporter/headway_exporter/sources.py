@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from headway.journal import JournalReader, Place
 from headway.ring import RingFormatError, RingReader
+from headway_exporter.held import packed
 from headway_exporter.observations import EventSeen, Run, StepSeen
 
 if TYPE_CHECKING:
@@ -27,14 +28,17 @@ _LARGEST: Final = 1 << 63
 _LIVES_REMEMBERED: Final = 64
 _BACKWARDS_SECONDS: Final = 0.001
 LEAST_RUN: Final = 64
-_JOURNAL_BYTES: Final = 1 << 18
+_MOST_BYTES: Final = 1 << 17
+_LEAST_BYTES: Final = 1 << 12
+_BYTES_A_STEP: Final = 64
+"""Of a journal's text, that may be read where a ring may give a step."""
 
 
 class Source(Protocol):
     """A file that is followed."""
 
     def read(self, now: float, most: int) -> Sequence[Found]:
-        """What is new, a bounded portion: at most twice `most` steps; empty when the end is reached."""
+        """What is new, a bounded portion: at most twice `most` steps, or events of so few bytes; empty when the end is reached."""
 
     @property
     def at_end(self) -> bool:
@@ -62,17 +66,17 @@ class JournalSource:
             self._reader.resume(place, dict(saved["next_numbers"]))
             self._last_mono.update(saved["last_mono"])
 
-    def read(self, now: float, most: int) -> list[EventSeen]:  # noqa: ARG002 - its bound is one of bytes
+    def read(self, now: float, most: int) -> list[EventSeen]:
         """See `Source`."""
         seen: list[EventSeen] = []
-        for event in self._reader.poll(_JOURNAL_BYTES):
+        for event in self._reader.poll(min(max(_BYTES_A_STEP * most, _LEAST_BYTES), _MOST_BYTES)):
             if not _sane(event):
                 self._dropped["malformed"] += 1
             elif not 0 <= event.mono <= now + FUTURE_SECONDS:
                 self._dropped["future"] += 1
             else:
                 self._note_order(event)
-                seen.append(EventSeen(self._slot, event))
+                seen.append(packed(EventSeen(self._slot, event)))
         return seen
 
     @property

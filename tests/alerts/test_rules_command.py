@@ -52,6 +52,15 @@ def test_own_thresholds(tmp_path: Path) -> None:
     assert 'job="x"' not in done.stdout
 
 
+def test_links_can_be_followed_from_a_message() -> None:
+    """To one's own wiki and Grafana, by option or variable; a slash at the end is not doubled."""
+    done = rules("--runbook-base-url", "https://wiki/x/", HEADWAY_RULES_DASHBOARD_BASE_URL="https://grafana:3000")
+    alerts = [rule for group in yaml.safe_load(done.stdout)["groups"] for rule in group["rules"] if "alert" in rule]
+    for alert in alerts:
+        assert alert["annotations"]["runbook_url"] == f"https://wiki/x/{alert['alert']}.md"
+        assert alert["annotations"]["dashboard"].startswith("https://grafana:3000/d/headway-postmortem?var-run=")
+
+
 def test_a_bad_configuration_is_one_line(tmp_path: Path) -> None:
     """Which file, which option, what would do; nothing is written."""
     file = tmp_path / "mine.yaml"
@@ -71,6 +80,7 @@ def test_a_bad_configuration_is_one_line(tmp_path: Path) -> None:
         assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert rules("--config", str(tmp_path / "missing.yaml")).returncode == 2
     assert rules("--selector", "nonsense").returncode == 2
+    assert rules("--dashboard-base-url", "ftp://grafana").returncode == 2
 
 
 def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:

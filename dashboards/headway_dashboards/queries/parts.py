@@ -17,9 +17,12 @@ OF_PODS: Final = 'run="$run",pod_index=~"$pod"'
 
 
 def state_number(matchers: str, *labels: str) -> str:
-    """What the worst of the pods with these labels does, as a number of `words.STATES`."""
+    """What the worst of the pods with these labels does, as a number of `words.STATES`.
+
+    Zeros are dropped before anything is joined: of thousands of pods each has one state, and a dozen that it is not in.
+    """
     lines = "\n  or\n".join(
-        f'  {number} * max by (run, pod_index, state) (headway_state{{{matchers},state="{value.text}"}})'
+        f'  {number} * max by (run, pod_index, state) (headway_state{{{matchers},state="{value.text}"}} == 1)'
         for number, value in STATES.items()
     )
     return f"max by ({', '.join(labels)}) (\n{lines}\n)"

@@ -11,6 +11,7 @@ import logging
 import os
 import resource
 import tracemalloc
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,11 +22,13 @@ from headway import clock
 from headway.events import Event
 from headway.lifelock import lock_name
 from headway.ring import RingWriter, ring_name
+from headway.ring_format import RECORD_BYTES
 from headway_exporter import failures, pod
 from headway_exporter.folder import MOST_ENTRIES
 from headway_exporter.follow import Follower
 from headway_exporter.observations import DeathSeen, EventSeen, StepSeen
 from headway_exporter.pod import Pod
+from headway_exporter.sources import JournalSource, RingSource
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -94,6 +97,38 @@ def test_what_waits_for_another_file_is_bounded_by_its_size(tmp_path: Path, fold
         follower.close()
     assert counts == {0: 8_000} | dict.fromkeys(range(1, 5), len(tables))
     assert peak < MOST_MEGABYTES
+
+
+def test_what_is_written_during_a_long_look_is_not_from_the_future(folder: Path) -> None:
+    """A look at many files on a busy machine takes longer than a second, and a trainer that writes meanwhile is believed."""
+    began = clock.monotonic() - 5
+    journal(folder, 0, [event("sample", 9, 0)])
+    ring = RingWriter.create(folder, 0, 9)
+    now = clock.monotonic_ns()
+    ring.append(1, now - 1_000, now, 0, 0, 1.0, 0)
+    ring.close()
+    sources = JournalSource(folder / "slot-0.jsonl", 0), RingSource(folder / ring_name(0, 9), 0, 9)
+    found = [source.read(began, 128) for source in sources]
+    for source in sources:
+        source.close()
+    assert [len(one) for one in found] == [1, 1]
+    assert not sum((source.counts() for source in sources), Counter()).total()
+
+
+def test_a_long_line_is_not_the_end_of_its_file(tmp_path: Path, folder: Path) -> None:
+    """However small the portions are where there are many files, what follows a long line is known before later events are told of."""
+    before = clock.monotonic() - 50
+    for slot in range(1, 60):
+        journal(folder, slot, [event("sample", slot, 0, mono=before + 20)])
+        for life in range(1, 5):
+            (folder / ring_name(slot, life)).write_bytes(header(8, life) + bytes(8 * RECORD_BYTES))
+    long = event("fault_caught", 9, 0, mono=before, message="m" * 30_000, traceback="t" * 30_000)
+    journal(folder, 0, [long, event("sample", 9, 1, mono=before + 10)])
+    follower = Follower(tmp_path, RUN)
+    seen = [(one.slot, one.event.n) for one in polled(follower) if isinstance(one, EventSeen)]
+    follower.close()
+    assert seen[:2] == [(0, 0), (0, 1)]
+    assert len(seen) == 61
 
 
 def test_what_waits_is_the_same_to_the_next_sidecar(tmp_path: Path, folder: Path) -> None:

@@ -49,6 +49,8 @@ def test_a_rank_dies_of_its_own_gpu_only(tmp_path: Path, gpu: int, gone: bool, c
         if gone:
             fake.report(gpu, 79)
             exporter.until(lambda _: exporter.labels("headway_gpu_xid_errors_total"), "the report")
+        # Both are known to be alive: of one that is found dead only the last trace tells when that was.
+        exporter.until(lambda status: [rank["step"] for rank in status["ranks"]] == [5, 5], "both ranks")
         first[1].communicate("\n", timeout=30)
         first[0].kill()
         first[0].communicate()

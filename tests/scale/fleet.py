@@ -15,7 +15,6 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from headway_alerts.planned import KNOWN
 from incident_tale import GAP
 from story_series import Tape, by_time, samples_of_trainers
 
@@ -146,7 +145,7 @@ class Fleet:
     pods: int
     end: float
     health: bool = False
-    """With metrics of GPUs, hosts, cards and volumes that the exporter does not serve yet."""
+    """With metrics of GPUs, hosts, network cards and volumes."""
 
     @property
     def kinds(self) -> dict[str, str]:
@@ -181,7 +180,7 @@ def _told(acts: str, pods: int, end: float, gone: bool, health: bool) -> tuple[S
     names = {text: None for scrape in scraped for text in scrape}
     found = [Series(labels, _staled([scrape.get(labels) for scrape in scraped])) for labels in names]
     served = frozenset(dict(one.labels)["__name__"] for one in found)
-    found += [Series(labels, (_well(labels),) * SCRAPES) for labels in _unserved(served, health)]
+    found += [Series(labels, (_well(labels),) * SCRAPES) for labels in (_unserved(served) if health else ())]
     return tuple(_until(one, SCRAPES - 40) if gone else one for one in found)
 
 
@@ -227,9 +226,9 @@ def _until(series: Series, last: int) -> Series:
     return Series(series.labels, (*values, *[None] * (SCRAPES - len(values))))
 
 
-def _unserved(served: frozenset[str], planned: bool) -> Iterator[Labels]:
+def _unserved(served: frozenset[str]) -> Iterator[Labels]:
     """Series of metrics that are on GPUs, hosts, cards and volumes, with their closed sets of labels or a few made-up values."""
-    for metric in (KNOWN if planned else METRICS).values():
+    for metric in METRICS.values():
         if metric.name.startswith(("headway_gpu_", "headway_host_", "headway_nic_", "headway_storage_")) and not any(
             name.startswith(metric.name) for name in served
         ):

@@ -11,10 +11,10 @@ import subprocess
 from typing import TYPE_CHECKING, Final
 
 from fleet import EVERY, RANKS, SCRAPES
-from headway_alerts.planned import KNOWN
 from scale_server import PROMTOOL
 
 from headway_alerts.model import Recording
+from headway_exporter.schema import METRICS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -91,7 +91,7 @@ def _labels(name: str, fleet: Fleet, groups: Iterable[Group]) -> Iterator[str]:
     kept = next(
         rule.labels for group in groups for rule in group.rules if isinstance(rule, Recording) and rule.record == name
     )
-    metric = KNOWN.get(name.split(":")[1])
+    metric = METRICS.get(name.split(":")[1])
     own = {
         label: (metric.labels[label] if metric else None) or ("any",)
         for label in kept

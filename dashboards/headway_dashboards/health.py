@@ -13,6 +13,8 @@ from headway_dashboards.queries import run as run_queries
 _WIDTHS: Final = {"Pod": 70, "Rank": 70, "GPU": 70, "Failures": 90}
 """Pixels: the rest is for the UUID."""
 UNMEASURED: Final = "this sidecar does not measure it"
+NO_ERRORS: Final = "none, or no GPU is measured"
+"""Of what is shown only when it happens: that there is nothing to see is good news."""
 
 _RANKS: Final = (
     common.state_timeline(parts.STATE_BY_POD, links.TO_WINDOW, height=6),
@@ -108,12 +110,13 @@ _GPUS: Final = (
     ),
     panels.series(
         "XID errors",
-        "Driver errors as they come. One XID at the time and on the GPU of a rank's failure is its likely cause.",
+        "Driver errors as they come. One at the time and on the GPU of a rank's failure may be its cause; not 45, which follows whatever "
+        "killed the process, nor 63, which only informs.",
         queries.XIDS,
         "none",
         width=8,
         height=6,
-        empty=UNMEASURED,
+        empty=NO_ERRORS,
         decimals=0,
     ),
     panels.series(
@@ -123,7 +126,7 @@ _GPUS: Final = (
         "none",
         width=8,
         height=6,
-        empty=UNMEASURED,
+        empty=NO_ERRORS,
         decimals=0,
     ),
     panels.series(
@@ -133,7 +136,7 @@ _GPUS: Final = (
         "none",
         width=8,
         height=6,
-        empty=UNMEASURED,
+        empty=NO_ERRORS,
         decimals=0,
     ),
     panels.states(

@@ -93,6 +93,12 @@ OTHER_WAYS = {
     "HeadwayPhaseOverdue": {
         "the first start-up": (state("init") | {one("headway_state_since_timestamp_seconds"): "0x400"}, "32m")
     },
+    "HeadwayGpuHardwareFault": {
+        "the driver asks for a reset": (
+            {one("headway_gpu_recovery_action", gpu="0", UUID="a", pci_bus_id="b", modelName="c"): "1x100"},
+            "5m",
+        )
+    },
     "HeadwayGpuMemoryFault": {
         "a row that could not be replaced": (
             {one("headway_gpu_row_remap_failed", gpu="0", UUID="a", pci_bus_id="b", modelName="c"): "1x100"},

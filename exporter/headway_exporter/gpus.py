@@ -16,8 +16,8 @@ T = TypeVar("T")
 
 MOST_KEPT: Final = 512
 """Happenings kept, of all GPUs together: one that repeats itself by the thousand must not fill the memory."""
-MOST_COUNTED: Final = 1024
-"""Pairs of GPU and XID that are counted."""
+MOST_COUNTED: Final = 128
+"""Pairs of GPU and XID that are counted; one more takes the place of the one that was not reported for longest, whose series ends."""
 MOST_NAMED: Final = 256
 """GPUs, and parts of GPUs, whose names are kept: those of the machines that the pod was on last."""
 MOST_GPUS: Final = 128
@@ -56,9 +56,11 @@ class Gpus:
         if self._is_programs_fault(seen):
             self._note_fault(seen)
         pair = seen.uuid, seen.xid
-        if pair in self.xids or len(self.xids) < MOST_COUNTED:
-            self.xids[pair] += seen.count
-            self.last_xid_wall[pair] = max(seen.wall, self.last_xid_wall.get(pair, seen.wall))
+        if pair not in self.xids and len(self.xids) >= MOST_COUNTED:  # most are of machines that the pod has left
+            oldest = min(self.last_xid_wall, key=self.last_xid_wall.__getitem__)
+            del self.xids[oldest], self.last_xid_wall[oldest]
+        self.xids[pair] += seen.count
+        self.last_xid_wall[pair] = max(seen.wall, self.last_xid_wall.get(pair, seen.wall))
 
     def found(self, seen: GpusFound) -> None:
         """Which GPUs there are; those that were there before, perhaps on another machine, keep their names."""

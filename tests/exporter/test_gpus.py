@@ -56,14 +56,16 @@ def test_counts_and_labels_outlive_the_sidecar() -> None:
 
 
 def test_a_storm_fills_nothing() -> None:
-    """Whatever a driver reports, memory and series have a bound, and what was counted before goes on counting."""
+    """Whatever a driver reports, memory and series have a bound; the newest is counted in the place of what was not heard of for longest."""
     gpus = Gpus()
     for number in range(MOST_COUNTED + 500):
-        gpus.fold(xid(number))
+        gpus.fold(xid(number, at=1.0 + number))
+        gpus.fold(xid(0, at=1.5 + number))
         gpus.found(found(("0", f"GPU-{number:09}", "", ""), parts=((f"MIG-{number:09}", "GPU-1"),)))
-    gpus.fold(xid(3))
     assert (len(gpus.xids), len(gpus.last_xid_wall), len(gpus.recent)) == (MOST_COUNTED, MOST_COUNTED, MOST_KEPT)
-    assert gpus.xids[ONE[1], 3] == 2
+    assert gpus.xids[ONE[1], 0] == MOST_COUNTED + 501
+    assert gpus.xids[ONE[1], MOST_COUNTED + 499] == 1
+    assert (ONE[1], 3) not in gpus.xids
     assert len(gpus.labels) == len(gpus.parents) == MOST_NAMED
     assert gpus.labels_of(f"GPU-{MOST_COUNTED + 499:09}")[0] == "0"
 

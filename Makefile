@@ -6,7 +6,7 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.10 python3; do \
             $$p -c 'import sys; raise SystemExit(not (3,10) <= sys.version_info[:2] <= (3,12))' 2>/dev/null && echo $$p && break; done)
 STAMP  := $(VENV)/.installed
 
-.PHONY: help venv demo test lint types bench peers soak docs format clean
+.PHONY: help venv demo stack test lint types bench peers scale soak docs format clean
 .DEFAULT_GOAL := help
 
 help:  ## what can be made
@@ -26,6 +26,9 @@ $(STAMP): pyproject.toml
 demo: $(STAMP)  ## train on real text, break it four times, watch it recover (3 minutes)
 	$(BIN)/headway demo
 
+stack: $(STAMP)  ## the demo with Prometheus and Alertmanager, which must be installed: which alerts come, go, and tell whom
+	$(BIN)/headway demo --stack
+
 test: $(STAMP)  ## every test that this machine can run: first those that bear company, then the others
 	$(BIN)/python -m pytest -n auto --dist loadfile -m "not e2e and not alone"
 	$(BIN)/python -m pytest -m "e2e or alone"
@@ -43,6 +46,9 @@ bench: $(STAMP)  ## what recording and following cost, and how soon a death is k
 
 peers: $(STAMP)  ## other tools beside ours: a step, a scrape, and goodput on the golden cases
 	$(BIN)/python tests/benchmarks/peers.py
+
+scale: $(STAMP)  ## what rules and the Fleet dashboard cost a Prometheus that watches 2,048 pods (5 minutes)
+	$(BIN)/python tests/scale/scale.py
 
 soak: $(STAMP)  ## 500 kills of trainers, launchers and sidecars; the books must add up after each (20 minutes)
 	$(BIN)/python tests/soak/soak.py --kills 500

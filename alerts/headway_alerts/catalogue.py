@@ -26,11 +26,11 @@ def groups(config: Config) -> tuple[Group, ...]:
         checkpoints.group(config),
         goodput.group(config),
         pipeline.group(config),
-        health.group(config),
+        *health.groups(config),
     )
     recorded = _recorded(found)
     return tuple(
-        replace(group, rules=tuple(_finished(rule, config.selector, recorded) for rule in group.rules))
+        replace(group, rules=tuple(_finished(rule, config, recorded) for rule in group.rules))
         for group in found
         if group.rules
     )
@@ -50,13 +50,17 @@ def _recorded(found: tuple[Group, ...]) -> dict[str, tuple[str, ...]]:
     return recorded
 
 
-def _finished(rule: Recording | Alert, selector: str, recorded: Mapping[str, tuple[str, ...]]) -> Recording | Alert:
+def _finished(rule: Recording | Alert, config: Config, recorded: Mapping[str, tuple[str, ...]]) -> Recording | Alert:
     if isinstance(rule, Recording):
-        return replace(rule, expr=promql.finished(rule.record, rule.expr, selector, recorded))
+        return replace(rule, expr=promql.finished(rule.record, rule.expr, config.selector, recorded))
 
     def finished(text: str) -> str:
-        return promql.finished(rule.name, text, selector, recorded)
+        return promql.finished(rule.name, text, config.selector, recorded)
 
     return replace(
-        rule, expr=finished(rule.expr), summary=finished(rule.summary), description=finished(rule.description)
+        rule,
+        expr=finished(rule.expr),
+        summary=finished(rule.summary),
+        description=finished(rule.description),
+        wait_seconds=rule.wait_seconds * config.wait_ratio,
     )

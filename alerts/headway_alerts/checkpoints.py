@@ -77,7 +77,7 @@ and on (run)
 
 
 def _backlog(config: Config) -> Alert:
-    depth = "headway_async_queue_depth[5m]"
+    depth = "run:headway_async_queue_depth:max[5m]"
     return Alert(
         name="HeadwayAsyncBacklog",
         severity="warning",
@@ -90,7 +90,7 @@ and on (run)
   > on (run)
   run:headway_checkpoint_interval:seconds
   or
-  max by (run) (
+  (
     min_over_time({depth}) >= {config.backlog_depth:g}
     and
     min_over_time({depth}) > min_over_time({depth} offset 5m)

@@ -6,16 +6,18 @@ import os
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from headway.command_line import Parser
-from headway_alerts import catalogue, render
+from headway_alerts import catalogue, render, routing
 from headway_alerts.config import Config, ConfigError, load
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Mapping, Sequence
 
 MANIFEST_FILE = "prometheusrule.yaml"
+ALERTMANAGER_FILE = "alertmanager.yaml"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -23,7 +25,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = _parser(os.environ).parse_args(argv)
     try:
         config = Config() if options.config is None else load(options.config)
-        config = config if options.selector is None else replace(config, selector=options.selector)
+        config = replace(config, **_given(options))
         written = _rendered(config, options.format, one_file=options.out is None)
     except ConfigError as error:
         print(f"headway rules: {error}", file=sys.stderr)
@@ -39,7 +41,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
+def _given(options: argparse.Namespace) -> dict[str, Any]:
+    """What the command line says, and the configuration would too."""
+    named = ("selector", "runbook_base_url", "dashboard_base_url")
+    return {name: getattr(options, name) for name in named if getattr(options, name) is not None}
+
+
 def _rendered(config: Config, form: str, *, one_file: bool) -> dict[str, str]:
+    if form == "alertmanager":
+        return {ALERTMANAGER_FILE: routing.alertmanager(config)}
     groups = catalogue.groups(config)
     if form == "prometheusrule":
         return {MANIFEST_FILE: render.manifest(groups, config)}
@@ -77,9 +87,10 @@ def _parser(environ: Mapping[str, str]) -> Parser:
     )
     parser.add_argument(
         "--format",
-        choices=("prometheus", "prometheusrule"),
+        choices=("prometheus", "prometheusrule", "alertmanager"),
         default=environ.get("HEADWAY_RULES_FORMAT") or "prometheus",
-        help="rule files, or a manifest for the Prometheus operator (HEADWAY_RULES_FORMAT, default %(default)s)",
+        help="rule files, a manifest for the Prometheus operator, or an example of Alertmanager's routes and inhibitions "
+        "(HEADWAY_RULES_FORMAT, default %(default)s)",
     )
     parser.add_argument(
         "--selector",
@@ -87,5 +98,19 @@ def _parser(environ: Mapping[str, str]) -> Parser:
         default=environ.get("HEADWAY_RULES_SELECTOR") or None,
         help="label matchers put into every selection of a metric, for example 'cluster=\"a\"'; wins over the configuration's "
         "(HEADWAY_RULES_SELECTOR, default: none)",
+    )
+    parser.add_argument(
+        "--runbook-base-url",
+        metavar="URL",
+        default=environ.get("HEADWAY_RULES_RUNBOOK_BASE_URL") or None,
+        help="where you publish the folder alerts/runbooks, an address or a path; wins over the configuration's "
+        "(HEADWAY_RULES_RUNBOOK_BASE_URL, default: alerts/runbooks, the path in the repository)",
+    )
+    parser.add_argument(
+        "--dashboard-base-url",
+        metavar="URL",
+        default=environ.get("HEADWAY_RULES_DASHBOARD_BASE_URL") or None,
+        help="your Grafana's address, for links from alerts to the window around them; wins over the configuration's "
+        "(HEADWAY_RULES_DASHBOARD_BASE_URL, default: none, links are paths on the Grafana that one has open)",
     )
     return parser

@@ -27,6 +27,8 @@ PHASES_WITH_BUDGET: Final = ("eval", "checkpoint_save", "checkpoint_load", "init
 
 _MATCHERS: Final = re.compile(r'\s*[a-zA-Z_]\w*\s*(=|!=|=~|!~)\s*"(\\.|[^"\\{}])*"\s*')
 
+_ADDRESS: Final = re.compile(r"(?:https?://)?[^\s{}:`]*(?::\d+[^\s{}:`]*)?")
+
 
 class ConfigError(ValueError):
     """The configuration cannot be used; the message says what to change."""
@@ -34,6 +36,9 @@ class ConfigError(ValueError):
 
 SCRAPES_IN_WINDOW_SECONDS: Final = 120
 """No rate is taken over less: it needs a few scrapes."""
+
+RESET_MARGIN_SECONDS: Final = 120
+"""A few scrapes."""
 
 
 def duration(seconds: float) -> str:
@@ -43,6 +48,15 @@ def duration(seconds: float) -> str:
         if whole and whole % size == 0:
             return f"{whole // size}{unit}"
     return f"{whole}s"
+
+
+def reset_window(seconds: float) -> float:
+    """Where to look for a reset that an increase over so many seconds must not count.
+
+    Longer than the increase's own window: when the last sample from before the reset has left that one, the 0 after it is its first, and
+    the way back up to the old count looks like news.
+    """
+    return seconds + RESET_MARGIN_SECONDS
 
 
 @dataclass(frozen=True)
@@ -138,11 +152,15 @@ class Config:
 
     selector: str = ""
     """Label matchers for every metric, without braces, for example `cluster="a",job="headway"`."""
-    runbook_base_url: str = "https://headway.example/runbooks"
-    """Where the folder alerts/runbooks is published; `/<Alert>.md` is appended."""
+    runbook_base_url: str = "alerts/runbooks"
+    """Where that folder of the repository is published; `/<Alert>.md` is appended. By default its path in the repository."""
+    dashboard_base_url: str = ""
+    """Your Grafana's address; `/d/headway-postmortem?…` is appended. By default a path on whichever Grafana one has open."""
 
     memory_seconds: float = 600
     """How long the last word of a pod that is gone still counts."""
+    note_seconds: float = 600
+    """How long the note of a recovery stands, and how long ago a replay that diverged still fires."""
     keep_firing_seconds: float = 300
     """How long an alert outlives its condition: a missed scrape does not resolve it."""
 
@@ -194,11 +212,25 @@ class Config:
 
     objectives: tuple[Objective, ...] = (Objective("training", 0.8),)
 
+    wait_ratio: float = 1
+    """By how much every `for` is shortened. Below 1 only to try the rules out: an alert shall wait out what mends itself."""
+    notify_wait_seconds: float = 15
+    """How long Alertmanager waits for more of a run before its first message."""
+    notify_interval_seconds: float = 120
+    """Between two messages on one run when something changed."""
+    webhook_base_url: str = "http://127.0.0.1:9000"
+    """Where the example's receivers are; `/page`, `/ticket` and `/channel` are appended."""
+
     def __post_init__(self) -> None:
         if self.selector and not all(_MATCHERS.fullmatch(one) for one in _split(self.selector)):
             raise ConfigError(f'selector: expected matchers like cluster="a",job=~"b.*", not {self.selector!r}')
-        if not re.fullmatch(r"https?://[^\s{}]+", self.runbook_base_url):
-            raise ConfigError(f"runbook_base_url: expected an http or https address, not {self.runbook_base_url!r}")
+        for name in ("runbook_base_url", "dashboard_base_url"):
+            if not _ADDRESS.fullmatch(getattr(self, name)):
+                raise ConfigError(
+                    f"{name}: expected an http or https address, or a path, without spaces and braces, not {getattr(self, name)!r}"
+                )
+        if not re.fullmatch(r"https?://[^\s{}]+", self.webhook_base_url):
+            raise ConfigError(f"webhook_base_url: expected an http or https address, not {self.webhook_base_url!r}")
         _check_budgets("recovery_budget_seconds", self.recovery_budget_seconds, LAYERS)
         _check_budgets("phase_budget_seconds", self.phase_budget_seconds, PHASES_WITH_BUDGET)
         for one in fields(self):
@@ -210,10 +242,6 @@ class Config:
         kinds = [objective.kind for objective in self.objectives]
         if len(set(kinds)) != len(kinds):
             raise ConfigError("objectives: at most one of each kind")
-
-    def runbook_url(self, alert: str) -> str:
-        """Where the runbook of an alert is."""
-        return f"{self.runbook_base_url.rstrip('/')}/{alert}.md"
 
 
 def load(path: Path) -> Config:

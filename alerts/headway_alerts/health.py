@@ -1,21 +1,30 @@
-"""Alerts on the hardware and the host under a run. Their metrics are planned (`headway_alerts.planned`): silent until they are exported."""
+"""Alerts on the hardware and the host under a run."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from headway_alerts.model import Alert, Group
+from headway_alerts.model import Alert, Group, Recording
 from headway_alerts.texts import NUMBER, PERCENT, RUN, names_of
 
 if TYPE_CHECKING:
     from headway_alerts.config import Config
 
 FILE: Final = "health"
+LOOK_SECONDS: Final = 60
 _WINDOW: Final = "[15m]"
+_HARDWARE_XID: Final = 'headway_gpu_xid_last_timestamp_seconds{%sclass="hardware"} > time() - 900'
+"""Not a counter's increase: a GPU's first XID of a number begins a series, and what begins does not increase."""
+_MOST_LINKS: Final = "run:headway_gpu_nvlinks_active:max"
 
 
-def group(config: Config) -> Group:
-    """GPUs first."""
+def groups(config: Config) -> tuple[Group, ...]:
+    """GPUs first. They are many and rarely fail: a look a minute will do."""
+    most_links = Recording(_MOST_LINKS, ("run", "modelName"), "max by (run, modelName) (headway_gpu_nvlinks_active)")
+    return (Group("headway-health.rules", FILE, (most_links,), LOOK_SECONDS), _alerts(config))
+
+
+def _alerts(config: Config) -> Group:
     return Group(
         "headway-health",
         FILE,
@@ -29,6 +38,7 @@ def group(config: Config) -> Group:
             _storage_low(config),
             _nic_down(config),
         ),
+        LOOK_SECONDS,
     )
 
 
@@ -46,7 +56,7 @@ def _hardware_fault(config: Config) -> Alert:
         expr=f"""\
 count by (run) (
   count by (run, pod_index, UUID) (
-    increase(headway_gpu_xid_errors_total{{class="hardware"}}{_WINDOW}) > 0
+    {_HARDWARE_XID % ""}
     or
     headway_gpu_recovery_action > 0
   )
@@ -54,7 +64,7 @@ count by (run) (
         summary=f"GPUs of run {RUN} with a hardware fault: {NUMBER}",
         description=(
             "The driver reported a hardware error ("
-            + _gpus(f'increase(headway_gpu_xid_errors_total{{run=%q,class="hardware"}}{_WINDOW}) > 0')
+            + _gpus(_HARDWARE_XID % "run=%q,")
             + ") or asks for a reset ("
             + _gpus("headway_gpu_recovery_action{run=%q} > 0")
             + f"). Drain the node of run {RUN}; let nothing be placed there before the GPU was reset and tested."
@@ -109,13 +119,15 @@ def _throttled(config: Config) -> Alert:
         expr="""\
 count by (run) (
   count by (run, pod_index, UUID) (
-    headway_gpu_throttle_active{reason=~"hw_.*|sw_thermal"} == 1
+    headway_gpu_throttle_active{reason=~"hw_slowdown|hw_thermal|hw_power_brake|sw_thermal"} == 1
   )
 )""",
         summary=f"GPUs of run {RUN} that are held back by heat or power: {NUMBER}",
         description=(
             "The hardware holds down the clock of "
-            + _gpus('headway_gpu_throttle_active{run=%q,reason=~"hw_.*|sw_thermal"} == 1')
+            + _gpus(
+                'headway_gpu_throttle_active{run=%q,reason=~"hw_slowdown|hw_thermal|hw_power_brake|sw_thermal"} == 1'
+            )
             + f". Every rank of run {RUN} waits for the slowest one. Check cooling and power of the node."
         ),
         wait_seconds=config.throttled_seconds,
@@ -124,7 +136,10 @@ count by (run) (
 
 
 def _nvlink(config: Config) -> Alert:
-    best = "max by (run, modelName) (max_over_time(headway_gpu_nvlinks_active[6h]))"
+    errors = (
+        'increase(headway_gpu_nvlink_errors_total{%skind!="replay"}' + _WINDOW + ") > 0"
+    )  # a packet sent again has arrived
+    best = f"max_over_time({_MOST_LINKS}[6h])"
     return Alert(
         name="HeadwayNvlinkDegraded",
         severity="warning",
@@ -135,13 +150,13 @@ count by (run) (
     < on (run, modelName) group_left ()
     {best}
     or
-    increase(headway_gpu_nvlink_errors_total{_WINDOW}) > 0
+    {errors % ""}
   )
 )""",
         summary=f"GPUs of run {RUN} with NVLinks down or in error: {NUMBER}",
         description=(
             "Errors were counted on: "
-            + _gpus(f"increase(headway_gpu_nvlink_errors_total{{run=%q}}{_WINDOW}) > 0")
+            + _gpus(errors % "run=%q,")
             + f". GPUs with fewer links than others of their model count too. Collectives of run {RUN} get slow or hang; drain the node."
         ),
         wait_seconds=60,
@@ -155,14 +170,14 @@ def _memory_pressure(config: Config) -> Alert:
         severity="warning",
         expr=f"""\
 max by (run) (
-  max by (run, pod_index) (headway_host_memory_used_bytes)
-  / on (run, pod_index)
-  (max by (run, pod_index) (headway_host_memory_limit_bytes) > 0)
+  max by (run, pod_index, scope) (headway_host_memory_used_bytes)
+  / on (run, pod_index, scope)
+  (max by (run, pod_index, scope) (headway_host_memory_limit_bytes) > 0)
 ) > {config.memory_pressure_ratio:g}""",
-        summary=f"A pod of run {RUN} uses {PERCENT} of its memory",
+        summary=f"A pod of run {RUN}, or its node, uses {PERCENT} of its memory",
         description=(
             f"The kernel will kill a process of run {RUN} when the limit is reached, and the checkpoint writers are the largest. Find "
-            "out what grows (queued saves, data workers), or raise the limit."
+            "out what grows (queued saves, data workers, another pod on the node), or raise the limit."
         ),
         wait_seconds=300,
         keep_seconds=config.keep_firing_seconds,
@@ -178,11 +193,13 @@ min by (run) (
   min by (run, pod_index, volume) (headway_storage_available_bytes)
   / on (run, pod_index, volume)
   (max by (run, pod_index, volume) (headway_storage_size_bytes) > 0)
-) < {config.storage_low_ratio:g}""",
+) < {config.storage_low_ratio:g}
+or
+min by (run) (headway_storage_inodes_available_ratio) < {config.storage_low_ratio:g}""",
         summary=f"A volume of run {RUN} has only {PERCENT} left",
         description=(
-            f"The next checkpoints of run {RUN} will fail when it is full. Remove old checkpoints, never the newest two that are durable, "
-            "or make the volume larger."
+            f"The next checkpoints of run {RUN} will fail when it has no more space, or room for files. Remove old "
+            "checkpoints, never the newest two that are durable, or make the volume larger."
         ),
         wait_seconds=300,
         keep_seconds=config.keep_firing_seconds,

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from headway_alerts.config import duration
+from headway_alerts.config import duration, reset_window
 from headway_alerts.model import Alert, Group
-from headway_alerts.recording import reset_window
 from headway_alerts.texts import DURATION, NUMBER, RUN, names_of, value_of
 
 if TYPE_CHECKING:
     from headway_alerts.config import Config
 
 FILE: Final = "alerts"
-NOTE_SECONDS: Final = 600
-"""How long a note of a recovery stands."""
-
 _ATTEMPT: Final = "run:headway_incident_attempt_started_timestamp_seconds:min"
 
 
@@ -25,7 +21,7 @@ def group(config: Config) -> Group:
         "headway-incidents",
         FILE,
         (
-            _recovered(),
+            _recovered(config),
             _recurring_failure(config),
             _recurring_entity(config),
             _recovery_stuck(config),
@@ -37,21 +33,22 @@ def group(config: Config) -> Group:
     )
 
 
-def _recovered() -> Alert:
-    counter = 'headway_incidents_total{outcome="recovered"}'
+def _recovered(config: Config) -> Alert:
+    window, before = duration(config.note_seconds), duration(reset_window(config.note_seconds))
+    counter = 'run:headway_incidents_total:max{outcome="recovered"}'
     return Alert(
         name="HeadwayRecovered",
         severity="info",
-        # A counter that was reset counts its old incidents anew.
+        # A counter that was reset counts its old incidents anew. The run's own is enough: all pods count the same ones.
         expr=f"""\
 round(
-  max by (run) (
-    sum without (recurring) (increase({counter}[{duration(NOTE_SECONDS)}]))
+  sum by (run) (
+    increase({counter}[{window}])
     unless
-    sum without (recurring) (resets({counter}[{duration(reset_window(NOTE_SECONDS))}])) > 0
+    resets({counter}[{before}]) > 0
   )
 ) > 0""",
-        summary=f"Run {RUN} recovered ({NUMBER} in the last {duration(NOTE_SECONDS)})",
+        summary=f"Run {RUN} recovered ({NUMBER} in the last {window})",
         description=(
             f"Run {RUN} is past where it failed, and a newer checkpoint is durable. The last recovery took it back "
             + value_of("max by (run) (headway_last_rollback_steps{run=%q})")
@@ -66,10 +63,17 @@ def _recurring_failure(config: Config) -> Alert:
     return Alert(
         name="HeadwayRecurringFailure",
         severity="critical",
+        # Of a pod that is gone its last word counts for a while, of all others what they say now.
         expr=f"""\
 max by (run) (
-  last_over_time(pod:headway_incident_recurring:max[{duration(config.memory_seconds)}])
-) == 1""",
+  pod:headway_incident_recurring:max
+  or
+  (
+    last_over_time(pod:headway_incident_recurring:max[{duration(config.memory_seconds)}])
+    unless on (run, pod_index)
+    pod:headway_ranks:max
+  )
+)""",
         summary=f"Run {RUN} keeps failing and does not get on ({reasons})",
         description=(
             f"The open incident of run {RUN} has had {attempts} attempts and is recurring: {reasons}. Restarting it once more will "
@@ -146,7 +150,7 @@ def _training_stalled(config: Config) -> Alert:
   unless on (run)
   {_ATTEMPT}
   unless on (run)
-  run:headway_state:max{{state=~"eval|checkpoint_load|checkpoint_save|init"}} == 1
+  pod:headway_phase_open:seconds
 )
 or on (run)
 (
@@ -180,7 +184,7 @@ def _phase_overdue(config: Config) -> Alert:
         unless = f"\nunless on (run)\n{_ATTEMPT}" if state == "init" else ""
         parts.append(f'max by (run) (pod:headway_phase_open:seconds{{state="{state}"}} > {seconds:g}){unless}')
     phases = "|".join(config.phase_budget_seconds)
-    open_now = names_of(f'run:headway_state:max{{run=%q,state=~"{phases}"}} == 1', "state")
+    open_now = names_of(f'max by (state) (pod:headway_phase_open:seconds{{run=%q,state=~"{phases}"}})', "state")
     return Alert(
         name="HeadwayPhaseOverdue",
         severity="warning",
@@ -231,6 +235,7 @@ min by (run) (
 
 
 def _replay_divergence(config: Config) -> Alert:
+    window, before = duration(config.note_seconds), duration(reset_window(config.note_seconds))
     counter = 'headway_replay_checks_total{result="diverged"}'
     return Alert(
         name="HeadwayReplayDivergence",
@@ -239,9 +244,9 @@ def _replay_divergence(config: Config) -> Alert:
         expr=f"""\
 round(
   max by (run) (
-    increase({counter}[{duration(NOTE_SECONDS)}])
+    increase({counter}[{window}])
     unless
-    resets({counter}[{duration(reset_window(NOTE_SECONDS))}]) > 0
+    resets({counter}[{before}]) > 0
   )
 ) > 0""",
         summary=f"Run {RUN} does not reproduce its own losses after a recovery",

@@ -41,7 +41,7 @@ count by (run) (
     and on (run, pod_index)
     pod:headway_ranks:max > 0
     unless on (run)
-    run:headway_state:max{{state="finished"}} == 1
+    run:headway_finished:max == 1
   )
 )""",
         summary=f"Sidecars of run {RUN} that hear nothing from their trainer: {NUMBER}",
@@ -75,7 +75,7 @@ def _down(config: Config) -> Alert:
 )
 > 0
 unless on (run)
-last_over_time(run:headway_state:max{{state="finished"}}[{memory}]) == 1
+last_over_time(run:headway_finished:max[{memory}]) == 1
 unless on (run)
 (
   last_over_time(run:headway_incidents_total:max{{outcome="cancelled"}}[{memory}]) > 0

@@ -9,8 +9,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from headway_alerts.model import RuleError
-from headway_alerts.planned import KNOWN
-from headway_exporter.schema import COMMON_LABELS
+from headway_exporter.schema import COMMON_LABELS, METRICS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -59,10 +58,10 @@ def finished(where: str, expr: str, selector: str, recorded: Mapping[str, tuple[
 
 def raw_metric(name: str) -> Metric | None:
     """The metric that a series of this name belongs to, None when there is none."""
-    family = KNOWN.get(_HISTOGRAM.sub("", name))
+    family = METRICS.get(_HISTOGRAM.sub("", name))
     if family is not None and family.type == "histogram":
         return family if family.name != name else None
-    return KNOWN.get(name)
+    return METRICS.get(name)
 
 
 def raw_names(expr: str) -> set[str]:

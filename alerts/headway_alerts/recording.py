@@ -9,52 +9,31 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from headway_alerts.config import PHASES_WITH_BUDGET, duration
+from headway_alerts import recording_goodput
+from headway_alerts.config import PHASES_WITH_BUDGET
 from headway_alerts.model import Group, Recording
+from headway_exporter.ledger import UNAVAILABLE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from headway_alerts.config import Config
 
 FILE: Final = "recording"
-SHORT: Final = 300
-"""Seconds over which rates are taken. Longer windows are averages of these: one series a run to read instead of one a pod and state."""
-RESET_MARGIN: Final = 120
-"""Seconds: a few scrapes."""
-LONGEST_SHORT: Final = 3_600
-"""Seconds. Longer windows read many samples and change slowly: they are evaluated once a minute."""
+DISPLAY_SECONDS: Final = 60
+"""How often what only people look at is evaluated."""
 
 _RUN: Final = ("run",)
-_UNAVAILABLE: Final = "init|detect|restart|down"
-_RESETS: Final = "pod:headway_rank_elapsed_seconds_total:resets"
-
-
-def reset_window(seconds: int) -> int:
-    """Where to look for a reset that an increase over so many seconds must not count.
-
-    Longer than the increase's own window: when the last sample from before the reset has left that one, the 0 after it is its first, and
-    the way back up to the old count looks like news.
-    """
-    return seconds + RESET_MARGIN
 
 
 def groups(config: Config) -> tuple[Group, ...]:
     """All of them, those that others need first."""
-    short = [seconds for seconds in windows(config) if seconds <= LONGEST_SHORT]
-    long = [seconds for seconds in windows(config) if seconds > LONGEST_SHORT]
     return (
         Group("headway-pod.rules", FILE, _pod()),
         Group("headway-run.rules", FILE, (*_progress(), *_checkpoints(), *_incidents(config))),
-        Group("headway-goodput.rules", FILE, (*_totals(), *_rates(config), *_live(config, short))),
-        Group("headway-goodput-long.rules", FILE, tuple(_live(config, long)), interval_seconds=60),
+        *recording_goodput.groups(config, FILE),
+        Group(
+            "headway-display.rules", FILE, (*_shown(), *recording_goodput.totals()), interval_seconds=DISPLAY_SECONDS
+        ),
     )
-
-
-def windows(config: Config) -> tuple[int, ...]:
-    """Seconds of every window over which live goodput is recorded, shortest first."""
-    asked = {seconds for one in config.objectives for w in one.windows for seconds in (w.long_seconds, w.short_seconds)}
-    return tuple(sorted({SHORT, 3_600} | asked))
 
 
 def _max(name: str, labels: tuple[str, ...] = _RUN, matchers: str = "", level: str = "run") -> Recording:
@@ -63,10 +42,22 @@ def _max(name: str, labels: tuple[str, ...] = _RUN, matchers: str = "", level: s
 
 
 def _pod() -> tuple[Recording, ...]:
+    """Of thousands of pods. Most do what they should, and those that do not are all that is asked for: zeros are left out."""
     pod = ("run", "pod_index")
+    waiting = "|".join(dict.fromkeys((*PHASES_WITH_BUDGET, *UNAVAILABLE, "standby")))
     return (
         _max("headway_ranks", pod, level="pod"),
-        _max("headway_incident_recurring", pod, '{reason!="same_entity"}', level="pod"),
+        Recording(
+            "pod:headway_incident_recurring:max",
+            pod,
+            'max by (run, pod_index) (headway_incident_recurring{reason!="same_entity"} == 1)',
+        ),
+        # The states in which no step is made; what happens in the others is seen by the steps.
+        Recording(
+            "pod:headway_state:max",
+            (*pod, "state"),
+            f'max by (run, pod_index, state) (\n  headway_state{{state=~"{waiting}"}} == 1\n)',
+        ),
         Recording(
             "pod:headway_phase_open:seconds",
             (*pod, "state"),
@@ -76,9 +67,7 @@ def _pod() -> tuple[Recording, ...]:
   - max by (run, pod_index) (headway_state_since_timestamp_seconds)
 )
 * on (run, pod_index) group_right ()
-max by (run, pod_index, state) (
-  headway_state{{state=~"{"|".join(PHASES_WITH_BUDGET)}"}} == 1
-)""",
+pod:headway_state:max{{state=~"{"|".join(PHASES_WITH_BUDGET)}"}}""",
         ),
     )
 
@@ -89,18 +78,14 @@ def _progress() -> tuple[Recording, ...]:
         Recording("run:headway_pods:count", _RUN, "count by (run) (pod:headway_ranks:max)"),
         _max("headway_pods_expected"),
         Recording("run:headway_ranks:sum", _RUN, "sum by (run) (pod:headway_ranks:max)"),
-        _max("headway_state", ("run", "state")),
+        Recording("run:headway_finished:max", _RUN, 'max by (run) (headway_state{state="finished"})'),
         Recording(
             "run:headway_active_ranks:sum",
             _RUN,
-            """\
-run:headway_ranks:sum
-unless on (run)
-run:headway_state:max{state="finished"} == 1""",
+            "run:headway_ranks:sum\nunless on (run)\nrun:headway_finished:max == 1",
         ),
         _max("headway_state_since_timestamp_seconds"),
         _max("headway_step"),
-        _max("headway_high_water_step"),
         _max("headway_last_step_timestamp_seconds"),
         # Before there is a median of five steps, the mean of those that there were.
         Recording(
@@ -136,11 +121,6 @@ clamp_min(
             _RUN,
             "run:headway_steps_at_risk:max * run:headway_step_duration_baseline_seconds:max",
         ),
-        Recording(
-            "run:headway_checkpoint_exposure:seconds",
-            _RUN,
-            "time() - max by (run) (headway_checkpoint_content_timestamp_seconds)",
-        ),
         # A run without a commit that anybody saw is as old as the work that it would lose: a slow start-up makes nothing stale.
         Recording(
             "run:headway_checkpoint_age:seconds",
@@ -173,7 +153,11 @@ def _incidents(config: Config) -> tuple[Recording, ...]:
     )
     return (
         _max("headway_incident_open"),
-        _max("headway_incident_attempts"),
+        Recording(
+            "run:headway_incident_recurring:max",
+            _RUN,
+            "max by (run) (pod:headway_incident_recurring:max)\nor\n0 * run:headway_incident_open:max",
+        ),
         _max("headway_incidents_total", ("run", "outcome", "recurring")),
         _max("headway_restarts_total", ("run", "layer")),
         Recording(f"run:{started}:min", _RUN, f"min by (run) ({started})"),
@@ -188,102 +172,14 @@ def _incidents(config: Config) -> tuple[Recording, ...]:
     )
 
 
-def _sum(what: str) -> str:
-    """A series of every pod, once, summed over the run."""
-    return f"sum by (run) (\n  max by (run, pod_index) ({what})\n)"
-
-
-def _totals() -> tuple[Recording, ...]:
-    """Goodputs since the run began, by the formulas of the ledger."""
-    productive = _sum('headway_rank_seconds_total{state="productive"}')
-    standby = 'headway_rank_seconds_total{state="standby"}'
-    counted = f"{_sum('headway_rank_elapsed_seconds_total')}\n-\n{_sum(standby)}"
-    unavailable = _indent(f"sum by (run) (\n  max by (run, pod_index, state) ({_states(_UNAVAILABLE)})\n)")
+def _shown() -> tuple[Recording, ...]:
+    """What people look at and no alert does."""
     return (
-        Recording("run:headway_counted_rank_seconds:sum", _RUN, counted),
+        _max("headway_high_water_step"),
+        _max("headway_incident_attempts"),
         Recording(
-            "run:headway_training_goodput:ratio",
+            "run:headway_checkpoint_exposure:seconds",
             _RUN,
-            f"(\n{_indent(productive)}\n  -\n{_indent(_sum('headway_unregained_rank_seconds'))}\n)\n"
-            "/ (run:headway_counted_rank_seconds:sum > 0)",
-        ),
-        Recording(
-            "run:headway_infrastructure_goodput:ratio",
-            _RUN,
-            f"1 -\n(\n{unavailable}\n)\n/ (run:headway_counted_rank_seconds:sum > 0)",
-        ),
-        # Time in which there was a run to fail, by the time of one of its ranks; absent before the first incident.
-        Recording(
-            "run:headway_mtbf:seconds",
-            _RUN,
-            """\
-run:headway_counted_rank_seconds:sum
-/ on (run)
-(max by (run) (headway_world_size) > 0)
-/ on (run)
-(
-  sum by (run) (run:headway_incidents_total:max)
-  + on (run)
-  run:headway_incident_open:max
-  > 0
-)""",
+            "time() - max by (run) (headway_checkpoint_content_timestamp_seconds)",
         ),
     )
-
-
-def _rates(config: Config) -> Iterator[Recording]:
-    """Rank-seconds a second. A pod whose counters were reset says nothing for the length of the window, rather than something wrong."""
-    window = f"[{duration(SHORT)}]"
-
-    def rate(name: str, *terms: str) -> Recording:
-        lines = "\n  - on (run, pod_index)\n".join(f"  max by (run, pod_index) ({term})" for term in terms)
-        expr = f"sum by (run) (\n{lines}\n  unless on (run, pod_index)\n  {_RESETS}\n)"
-        return Recording(f"run:headway_{name}_rank_seconds:rate{duration(SHORT)}", _RUN, expr)
-
-    yield Recording(
-        _RESETS,
-        ("run", "pod_index"),
-        f"max by (run, pod_index) (resets(headway_rank_elapsed_seconds_total[{duration(reset_window(SHORT))}])) > 0",
-    )
-    yield rate("productive", f'rate(headway_rank_seconds_total{{state="productive"}}{window})')
-    yield rate(
-        "counted",
-        f"rate(headway_rank_elapsed_seconds_total{window})",
-        f'rate(headway_rank_seconds_total{{state="standby"}}{window})',
-    )
-    if _has_infrastructure(config):
-        yield rate("unavailable", f"sum without (state) (rate({_states(_UNAVAILABLE)}{window}))")
-
-
-def _has_infrastructure(config: Config) -> bool:
-    return any(one.kind == "infrastructure" for one in config.objectives)
-
-
-def _live(config: Config, windows: list[int]) -> Iterator[Recording]:
-    """Goodputs over windows of so many seconds: what became of the time in them."""
-    for seconds in windows:
-        yield Recording(
-            f"run:headway_live_goodput:ratio_rate{duration(seconds)}",
-            _RUN,
-            f"clamp_max(\n  {_over('productive', seconds)}\n  / {_over('counted', seconds)},\n  1\n)",
-        )
-    if _has_infrastructure(config):
-        for seconds in windows:
-            yield Recording(
-                f"run:headway_live_infrastructure_goodput:ratio_rate{duration(seconds)}",
-                _RUN,
-                f"clamp_min(\n  1 - {_over('unavailable', seconds)}\n  / {_over('counted', seconds)},\n  0\n)",
-            )
-
-
-def _over(name: str, seconds: int) -> str:
-    series = f"run:headway_{name}_rank_seconds:rate{duration(SHORT)}"
-    return series if seconds == SHORT else f"sum_over_time({series}[{duration(seconds)}])"
-
-
-def _states(states: str) -> str:
-    return f'headway_rank_seconds_total{{state=~"{states}"}}'
-
-
-def _indent(text: str) -> str:
-    return "\n".join(f"  {line}" for line in text.splitlines())

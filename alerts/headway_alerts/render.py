@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import yaml
 
+from headway_alerts import links
 from headway_alerts.config import duration
 from headway_alerts.model import Alert, Recording
 
@@ -68,7 +69,8 @@ def _rule(rule: Recording | Alert, config: Config) -> dict[str, Any]:
         "annotations": {
             "summary": rule.summary,
             "description": rule.description,
-            "runbook_url": config.runbook_url(rule.name),
+            "runbook_url": links.runbook(config, rule),
+            "dashboard": links.dashboard(config, rule),
         },
     }
 

@@ -13,6 +13,8 @@ from headway_dashboards.queries import run as run_queries
 _WIDTHS: Final = {"Pod": 70, "Rank": 70, "GPU": 70, "Failures": 90}
 """Pixels: the rest is for the UUID."""
 UNMEASURED: Final = "this sidecar does not measure it"
+NO_ERRORS: Final = "none, or no GPU is measured"
+"""Of what is shown only when it happens: that there is nothing to see is good news."""
 
 _RANKS: Final = (
     common.state_timeline(parts.STATE_BY_POD, links.TO_WINDOW, height=6),
@@ -58,21 +60,63 @@ _GPUS: Final = (
     ),
     panels.states(
         "Clock held down",
-        "Reasons for which the GPU runs slower than it could. Short spells are normal; minutes of heat or power are not.",
+        "Whether the GPU runs slower than it could. At its power limit it does so under full load, which is normal; minutes of heat, or of "
+        "what the hardware does by itself, are not.",
         queries.THROTTLE,
-        words.YES_IS_BAD,
+        words.HELD_DOWN,
         width=12,
         height=6,
         empty=UNMEASURED,
     ),
     panels.series(
+        "GPU utilisation",
+        "Share of the time in which a kernel ran. One GPU that is always lower than the others waits for its data or for its host.",
+        queries.UTILIZATION,
+        "percentunit",
+        width=6,
+        height=6,
+        empty=UNMEASURED,
+        most=1,
+    ),
+    panels.series(
+        "GPU memory",
+        "Memory in use, as a share of all. At 100 % the next allocation fails.",
+        queries.GPU_MEMORY,
+        "percentunit",
+        width=6,
+        height=6,
+        empty=UNMEASURED,
+        most=1,
+    ),
+    panels.series(
+        "Temperature",
+        "Of chip or memory, whichever is hotter. The clock is held down when it is too hot.",
+        queries.TEMPERATURE,
+        "celsius",
+        width=6,
+        height=6,
+        empty=UNMEASURED,
+        decimals=0,
+    ),
+    panels.series(
+        "Power",
+        "What each GPU draws. During a step all of a model should draw alike.",
+        queries.POWER,
+        "watt",
+        width=6,
+        height=6,
+        empty=UNMEASURED,
+        decimals=0,
+    ),
+    panels.series(
         "XID errors",
-        "Driver errors as they come. One XID at the time and on the GPU of a rank's failure is its likely cause.",
+        "Driver errors as they come. One at the time and on the GPU of a rank's failure may be its cause; not 45, which follows whatever "
+        "killed the process, nor 63, which only informs.",
         queries.XIDS,
         "none",
         width=8,
         height=6,
-        empty=UNMEASURED,
+        empty=NO_ERRORS,
         decimals=0,
     ),
     panels.series(
@@ -82,7 +126,7 @@ _GPUS: Final = (
         "none",
         width=8,
         height=6,
-        empty=UNMEASURED,
+        empty=NO_ERRORS,
         decimals=0,
     ),
     panels.series(
@@ -92,7 +136,7 @@ _GPUS: Final = (
         "none",
         width=8,
         height=6,
-        empty=UNMEASURED,
+        empty=NO_ERRORS,
         decimals=0,
     ),
     panels.states(
@@ -131,7 +175,7 @@ _GPUS: Final = (
 _HOST: Final = (
     panels.series(
         "Host memory",
-        "Use of the trainer container's memory limit. At 100 % the kernel kills a process of it.",
+        "Use of the trainer container's memory limit and of the node's memory, cached files left out. At 100 % the kernel kills a process.",
         queries.MEMORY,
         "percentunit",
         width=8,
@@ -153,12 +197,43 @@ _HOST: Final = (
     ),
     panels.states(
         "Network cards",
-        "Whether the link of each card is up.",
+        "Whether each InfiniBand, RoCE or EFA device that ever had a link has one.",
         queries.NIC,
         words.UP,
         width=8,
         height=6,
         empty=UNMEASURED,
+    ),
+    panels.series(
+        "Processors and memory pressure",
+        "Share of the node's processors that are busy, and of the time in which some process waited for memory: minutes of that come "
+        "before the kernel kills one.",
+        queries.BUSY,
+        "percentunit",
+        width=8,
+        height=6,
+        empty=UNMEASURED,
+        most=1,
+    ),
+    panels.series(
+        "Checkpoint throughput",
+        "Bytes of all local ranks over the time of the slowest one, of each save and load. One pod far below the rest has a slow way to "
+        "the storage.",
+        queries.THROUGHPUT,
+        "Bps",
+        width=8,
+        height=6,
+        empty="no save or load in this time",
+    ),
+    panels.series(
+        "Network errors",
+        "What the cards count anew: lost links and broken symbols are a cable's, retries and time-outs the path's. Single ones are normal.",
+        queries.NIC_ERRORS,
+        "none",
+        width=8,
+        height=6,
+        empty="none",
+        decimals=0,
     ),
 )
 

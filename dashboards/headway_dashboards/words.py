@@ -36,5 +36,6 @@ STATES: Final = {number: Value(name, colour) for number, (name, colour) in enume
 
 INCIDENT: Final = {0: Value("none", GOOD), 1: Value("open", WARNING), 2: Value("recurring", BAD)}
 YES_IS_BAD: Final = {0: Value("no", NOTHING), 1: Value("yes", BAD)}
+HELD_DOWN: Final = {0: Value("no", NOTHING), 1: Value("power limit", NOTICE), 2: Value("heat or hardware", BAD)}
 SEVERITIES: Final = {1: Value("critical", BAD), 2: Value("warning", WARNING), 3: Value("info", GOOD)}
 UP: Final = {0: Value("down", BAD), 1: Value("up", GOOD)}

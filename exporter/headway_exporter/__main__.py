@@ -2,6 +2,6 @@
 
 import sys
 
-from headway_exporter.cli import main
+from headway_exporter.entry import main
 
 sys.exit(main())

@@ -310,10 +310,16 @@ class SlotLedger:
             return self._closed_spans
         return self._closed_spans + max(now, self._edge) - self._span_begin
 
-    def pending(self, now: int, state: str | None = None) -> int:
-        """Nanoseconds in intervals that are open; only in those of `state` when that is given."""
-        limits = self._limits(max(now, self._edge))
-        return sum(open_.own(open_.begin, limit) for open_, limit in limits if state in (None, open_.state))
+    def pending(self, now: int) -> int:
+        """Nanoseconds in intervals that are open."""
+        return sum(self.open_by_state(now).values())
+
+    def open_by_state(self, now: int) -> dict[str, int]:
+        """Nanoseconds in intervals that are open, by the state that each would be booked as."""
+        found: dict[str, int] = {}
+        for open_, limit in self._limits(max(now, self._edge)):
+            found[open_.state] = found.get(open_.state, 0) + open_.own(open_.begin, limit)
+        return found
 
     @property
     def in_reserve(self) -> bool:

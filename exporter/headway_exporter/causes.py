@@ -1,7 +1,8 @@
 """From evidence to a cause of the closed list, and to the rank where the failure began.
 
 The mapping is fixed and is all in `RULES`, in order of precedence: the first rule that knows an answer decides, and what the others would
-have said are the alternatives. It is a pure function of the evidence of one try. What a rank reports because another one failed (a
+have said are the alternatives. What happened to the rank's GPU may then overrule it (`gpu_evidence`). It is a pure function of the evidence
+of one try. What a rank reports because another one failed (a
 broken collective, a kill by the launcher during the clean-up) is an echo: never a cause, unless there is nothing else.
 """
 
@@ -11,8 +12,10 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal
 
+from headway_exporter.gpu_evidence import with_gpus
 from headway_exporter.labels import CAUSES
-from headway_exporter.scene import LAUNCHER_KINDS, Evidence, Scene, laggard
+from headway_exporter.orchestrator import CLOCKS_SECONDS
+from headway_exporter.scene import BESIDE_KINDS, LAUNCHER_KINDS, Evidence, Scene, laggard
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -24,6 +27,10 @@ SIGTERM: Final = 15
 
 VAGUE: Final = frozenset({"unknown", "collective_timeout", "peer_failure"})
 """Causes that say that the true one is not known here."""
+
+TOGETHER_SECONDS: Final = 10.0
+"""What came within this time before the end of a container may have come of the same."""
+_SEEN_TO_FAIL: Final = frozenset({"exception", "echo", "death", "exit", "heartbeat", "interruption", "launcher_exit"})
 
 Confidence = Literal["confirmed", "likely", "unknown"]
 Fingerprint = tuple[str, str, int]
@@ -62,14 +69,31 @@ UNKNOWN: Final = Diagnosis("unknown")
 
 
 def diagnose(scene: Scene) -> Diagnosis:
-    """The answer of the first rule that has one, beside those of the others."""
-    scene = replace(scene, evidence=tuple(sorted(scene.evidence, key=lambda item: item.at)))
+    """The answer of the first rule that has one, beside those of the others, and with what is known of the GPUs."""
+    signs = (item for item in scene.evidence if item.kind != "trace")
+    scene = replace(scene, evidence=tuple(sorted(signs, key=lambda item: item.at)))
+    return with_gpus(scene, _without_gpus(scene))
+
+
+def _without_gpus(scene: Scene) -> Diagnosis:
     answers = [found for rule in RULES if (found := rule(scene)) is not None]
     if not answers:
         return replace(UNKNOWN, evidence=scene.evidence[:1])
     chosen = answers[0]
     others = [*chosen.alternatives, *(one.cause for one in answers[1:] if not one.vague)]
     return replace(chosen, alternatives=tuple(dict.fromkeys(cause for cause in others if cause != chosen.cause)))
+
+
+def _taken_away(scene: Scene) -> Diagnosis | None:
+    """The orchestrator took the pod away, or lost its node, before anything failed here; what was told to end then ends."""
+    items = scene.of_kind("disruption")
+    if not items:
+        return None
+    told, first = items[0], next((item for item in scene.evidence if item.kind in _SEEN_TO_FAIL), None)
+    if first is not None and first.at < told.at - CLOCKS_SECONDS:
+        return None
+    sure: Confidence = "confirmed" if told.sure else "likely"
+    return Diagnosis(told.category or "preempted", None, sure, (told, *_first_seen(scene)))
 
 
 def _told_to_stop(scene: Scene) -> Diagnosis | None:
@@ -152,12 +176,47 @@ def _not_echoing(scene: Scene) -> int | None:
     return others[0] if len(others) == 1 else laggard(scene)
 
 
+# What the orchestrator says of the pod's containers.
+
+
+def _container_oom(scene: Scene) -> Diagnosis | None:
+    """A container ran out of its memory: all that was in it is gone at once, and can tell nothing but that it was running out.
+
+    Not `sure`: something in it was once killed for memory, which need not be why it ended.
+    """
+    items = [item for item in scene.of_kind("container") if item.category == "host_oom" and item.sure]
+    if not items:
+        return None
+    told, raised = items[0], scene.of_kind("exception")
+    if raised and raised[0].at < told.at - TOGETHER_SECONDS:
+        return None
+    return Diagnosis("host_oom", None, "confirmed", (told, *_first_seen(scene)), alternatives=("process_killed",))
+
+
+def _container_ended(scene: Scene) -> Diagnosis | None:
+    """A container ended, and with it all its processes, of whose ends nobody else told."""
+    items = [item for item in scene.of_kind("container") if item.exit_code is not None]
+    if not items or scene.of_kind("exception", *LAUNCHER_KINDS):
+        return None
+    told, first = items[0], scene.first_direct
+    if first is not None and first.at < told.at - TOGETHER_SECONDS:
+        return None
+    found = _by_exit_code(scene, told.exit_code)
+    others = found.alternatives if told.category is None else (told.category, *found.alternatives)
+    return replace(found, evidence=(told, *_first_seen(scene)), alternatives=tuple(dict.fromkeys(others)))
+
+
+def _first_seen(scene: Scene) -> tuple[Evidence, ...]:
+    """What the pod itself saw first: what the orchestrator tells is dated to the second, or when it got to know."""
+    return tuple(item for item in scene.evidence if item.kind not in BESIDE_KINDS)[:1]
+
+
 # What the pod itself saw.
 
 
 def _pod_lost(scene: Scene) -> Diagnosis | None:
-    """The pod was started again, and neither a rank nor the launcher had said why."""
-    if scene.layer != "orchestrator" or scene.of_kind("exception", *LAUNCHER_KINDS):
+    """The pod was started again, and neither a rank nor the launcher nor the orchestrator had said why."""
+    if scene.layer != "orchestrator" or scene.of_kind("exception", "container", *LAUNCHER_KINDS):
         return None
     return Diagnosis("node_lost", None, "likely", scene.evidence[:1])
 
@@ -189,9 +248,12 @@ def _echo_only(scene: Scene) -> Diagnosis | None:
 
 
 RULES: Final[tuple[Callable[[Scene], Diagnosis | None], ...]] = (
+    _taken_away,
     _told_to_stop,
     _heartbeat,
     _recorded,
+    _container_oom,
+    _container_ended,
     _pod_lost,
     _own_failure,
     _echo_only,

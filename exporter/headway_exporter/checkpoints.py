@@ -51,10 +51,15 @@ class Checkpoints:
         self.blocking = Distribution(IO_BUCKETS)
         self.writing = Distribution(IO_BUCKETS)
         self.loading = Distribution(IO_BUCKETS)
+        self.written_bytes = 0
+        """Of all saves whose time is in `writing`."""
+        self.read_bytes = 0
+        """Of all loads whose time is in `loading`."""
         self._saves: OrderedDict[int, Save] = OrderedDict()
         self._durable: OrderedDict[int, tuple[float | None, float | None]] = OrderedDict()  # step: commit, content
         self._last_request: tuple[int, float] | None = None
         self._loads: dict[int, float] = {}
+        self._load_bytes: dict[int, int] = {}
 
     def fold(self, slot: int, event: Event, *, last_step: int | None, last_step_wall: float | None) -> bool:
         """One event; True when a checkpoint became durable by it."""
@@ -79,7 +84,7 @@ class Checkpoints:
         elif stage == "committed":
             return self._committed(step, event)
         elif stage == "loaded":
-            self._loaded(slot, step, seconds)
+            self._loaded(slot, step, seconds, max(0, event.fields.get("bytes", 0)))
         elif stage == "rejected":
             self._forget_durable(step)
         return False
@@ -101,7 +106,8 @@ class Checkpoints:
         """A step completed: the load before it, if there was one, is complete on all ranks."""
         if self._loads:
             self.loading.observe(max(self._loads.values()))
-            self._loads = {}
+            self.read_bytes += sum(self._load_bytes.values())
+            self._loads, self._load_bytes = {}, {}
 
     def _note_saving(self, at: int) -> None:
         """Whether a save is in flight. Writers work in order: once a newer save has ended, the word of an older one's end was lost."""
@@ -153,6 +159,7 @@ class Checkpoints:
             self.blocking.observe(max(save.blocked.values()))
         if save.written:
             self.writing.observe(max(save.written.values()))
+            self.written_bytes += sum(save.bytes.values())
         return True
 
     def _committed(self, step: int, event: Event) -> bool:
@@ -162,8 +169,8 @@ class Checkpoints:
         self._add_durable(step, event.wall, save.content_wall)
         return True
 
-    def _loaded(self, slot: int, step: int, seconds: float) -> None:
-        self._loads[slot] = seconds
+    def _loaded(self, slot: int, step: int, seconds: float, size: int) -> None:
+        self._loads[slot], self._load_bytes[slot] = seconds, size
         for newer in [known for known in self._durable if known > step]:  # passed over: they did not load
             self._forget_durable(newer)
         if step > 0 and step not in self._durable:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import signal
 from typing import TYPE_CHECKING, Final
 
 from headway.events import INTERRUPTIONS
+from headway_exporter.gpu_evidence import ended_for_others
 from headway_exporter.labels import CAUSES
 from headway_exporter.origins import Claim, EvidenceClass, Standing
 
@@ -17,15 +17,12 @@ if TYPE_CHECKING:
 
 MOST_RECORDS: Final = 256
 MOST_TEXT: Final = 512
-_ENDS: Final = frozenset({"death", "exit"})
-_ON_OTHERS_ACCOUNT: Final = frozenset({-signal.SIGABRT, -signal.SIGTERM})
-"""How processes end whose collectives hang (NCCL's watchdog aborts) or whose launcher cleans up."""
 
 
 def claim(one: Try, pod_index: str, info: RunInfo) -> Claim:
     """The claim, without the clock's error: that is known to who writes it down."""
     found = one.local
-    first = min(one.evidence, key=lambda item: item.at)
+    first = min(one.seen_here, key=lambda item: item.at)
     items = found.evidence or (first,)
     kind = evidence_class(found, one.evidence)
     signature = next((item.signature for item in items if item.signature), "")
@@ -58,13 +55,7 @@ def evidence_class(found: Diagnosis, evidence: list[Evidence]) -> EvidenceClass:
     if found.vague:
         echoes = any(item.kind == "echo" for item in evidence)
         return "echo" if echoes else "none"
-    return "echo" if _cleared_away(found.evidence) else "direct"
-
-
-def _cleared_away(evidence: tuple[Evidence, ...]) -> bool:
-    """A process was ended because of something elsewhere: by its launcher's signal, or by the watchdog of its collectives."""
-    ended = any(item.terminated is not None or item.exit_code in _ON_OTHERS_ACCOUNT for item in evidence)
-    return ended and all(item.kind in _ENDS for item in evidence)
+    return "echo" if ended_for_others(found.evidence) else "direct"
 
 
 def _standing(marker: Marker, evidence: list[Evidence], at: float) -> Standing:

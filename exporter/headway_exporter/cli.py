@@ -16,8 +16,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headway.command_line import Parser
 from headway.environment import Identity, run_name_problem
+from headway_exporter.entry import SIGNALS
+from headway_exporter.health import kubernetes
+from headway_exporter.health.fitted import fitted
+from headway_exporter.health.nics import SYSFS
+from headway_exporter.health.xids import XidTableError, load
 from headway_exporter.linger import Scrapes
-from headway_exporter.server import Server, health, json_document, metrics, parse_address
+from headway_exporter.opening import Opening
+from headway_exporter.server import Server, metrics, parse_address
 from headway_exporter.sidecar import Sidecar
 from headway_exporter.state_files import MOST_NAME, pod_name
 from headway_exporter.telemetry import Telemetry
@@ -26,13 +32,13 @@ from headway_exporter.thresholds import DEFAULT, NAMES, pair, pairs, unit
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from headway_exporter.health.xids import XidTable
     from headway_exporter.thresholds import Thresholds
 
 DEFAULT_LISTEN: Final = ":9838"
 DEFAULT_SILENCE_SECONDS: Final = 30.0
 DEFAULT_LINGER_SECONDS: Final = 40.0
 """Longer than a usual scrape interval of 30 s."""
-_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
 def main(argv: Sequence[str] | None = None, thresholds: Thresholds = DEFAULT) -> int:
@@ -42,28 +48,19 @@ def main(argv: Sequence[str] | None = None, thresholds: Thresholds = DEFAULT) ->
     thresholds = _in_force(parser, options, os.environ, thresholds)
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
     # Blocked before the first thread exists, so that all threads leave them to `sigwait`, which needs no handler and cannot deadlock.
-    signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+    signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     try:
         return _serve(options, thresholds)
     finally:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
 
 
 def _serve(options: argparse.Namespace, thresholds: Thresholds) -> int:
-    sidecar = Sidecar(
-        options.dir,
-        options.run,
-        options.pod_index,
-        silence_seconds=options.silence_seconds,
-        state_dir=options.state_dir,
-        telemetry=Telemetry.from_env(options.run, options.pod_index, os.environ),
-        thresholds=thresholds,
-    )
-    scrapes = Scrapes()
+    opening, scrapes = Opening(options.run, options.pod_index), Scrapes()
     routes = {
-        "/metrics": scrapes.noticed(metrics(sidecar.collector)),
-        "/healthz": health(lambda: sidecar.healthy),
-        "/status.json": json_document(sidecar.status),
+        "/metrics": scrapes.noticed(metrics(opening)),
+        "/healthz": opening.health,
+        "/status.json": opening.status,
     }
     try:
         server = Server(options.listen, routes)
@@ -74,19 +71,37 @@ def _serve(options: argparse.Namespace, thresholds: Thresholds) -> int:
             f"headway exporter: cannot listen on {host}:{port}: {reason}; choose another with --listen", file=sys.stderr
         )
         return 1
-    settle_memory()
-    sidecar.start()
-    with contextlib.suppress(OSError):  # nobody reading our output is no reason not to serve
-        print(
-            f"headway exporter: run {options.run}, pod {options.pod_index}, {options.dir}: {server.url}/metrics",
-            flush=True,
-        )
-    told = signal.sigwait(_SIGNALS)
-    sidecar.stop()
-    if told == signal.SIGTERM:
-        scrapes.linger(options.linger_seconds, lambda: signal.sigtimedwait(_SIGNALS, 0) is not None)
+    told = opening.let_in(lambda: _sidecar(options, thresholds), SIGNALS)
+    sidecar = opening.sidecar
+    if sidecar is not None:
+        settle_memory()
+        sidecar.start()
+        with contextlib.suppress(OSError):  # nobody reading our output is no reason not to serve
+            print(
+                f"headway exporter: run {options.run}, pod {options.pod_index}, {options.dir}: {server.url}/metrics",
+                flush=True,
+            )
+        told = told or signal.Signals(signal.sigwait(SIGNALS))
+        sidecar.stop()
+        if told == signal.SIGTERM:
+            scrapes.linger(options.linger_seconds, lambda: signal.sigtimedwait(SIGNALS, 0) is not None)
     server.stop()
     return 0
+
+
+def _sidecar(options: argparse.Namespace, thresholds: Thresholds) -> Sidecar:
+    sidecar: Sidecar = Sidecar(
+        options.dir,
+        options.run,
+        options.pod_index,
+        silence_seconds=options.silence_seconds,
+        state_dir=options.state_dir,
+        telemetry=Telemetry.from_env(options.run, options.pod_index, os.environ),
+        thresholds=thresholds,
+        xids=options.xid_table,
+        instruments=fitted(options, lambda: sidecar.checkpoint_dir),
+    )
+    return sidecar
 
 
 def settle_memory() -> None:
@@ -142,11 +157,26 @@ def _parser(environ: Mapping[str, str]) -> Parser:
     )
     parser.add_argument(
         "--state-dir",
-        type=_state_dir,
+        type=_folder,
         metavar="FOLDER",
         default="" if identity.state_directory is None else str(identity.state_directory),
         help="folder that outlives the pod, where the sidecar keeps its memory: with it no counter steps back when the sidecar or the pod "
         "is started again; shared by all pods of the run, who settle in it where a failure began (HEADWAY_STATE_DIR, default none)",
+    )
+    parser.add_argument(
+        "--checkpoint-dir",
+        type=_folder,
+        metavar="FOLDER",
+        default=environ.get("HEADWAY_CHECKPOINT_DIR", ""),
+        help="folder of the trainer's checkpoints, as this container sees it, to watch its free space (HEADWAY_CHECKPOINT_DIR, default "
+        "where the trainer says they are)",
+    )
+    parser.add_argument(
+        "--sysfs-root",
+        type=Path,
+        metavar="FOLDER",
+        default=environ.get("HEADWAY_SYSFS_ROOT") or str(SYSFS),
+        help="where the machine's /sys is mounted, to watch its network cards (HEADWAY_SYSFS_ROOT, default %(default)s)",
     )
     parser.add_argument(
         "--linger-seconds",
@@ -155,6 +185,38 @@ def _parser(environ: Mapping[str, str]) -> Parser:
         default=environ.get("HEADWAY_LINGER_SECONDS") or str(DEFAULT_LINGER_SECONDS),
         help="after SIGTERM the sidecar serves on until the last numbers were scraped, at most so many seconds; 0 ends at once "
         "(HEADWAY_LINGER_SECONDS, default %(default)s)",
+    )
+    parser.add_argument(
+        "--gpus",
+        type=_on_or_off,
+        metavar="on|off",
+        default=environ.get("HEADWAY_GPUS") or "on",
+        help="whether the NVIDIA driver is asked about the GPUs of this machine; off leaves them to whoever must have them for himself, "
+        "such as a reset (HEADWAY_GPUS, default %(default)s)",
+    )
+    parser.add_argument(
+        "--xid-table",
+        type=_xid_table,
+        metavar="FILE",
+        default=environ.get("HEADWAY_XID_TABLE") or "",
+        help="JSON file whose rows replace those of the built-in table of what the GPU driver's errors (XIDs) mean: "
+        '{"v": 1, "xids": [{"number": 94, "class": "informational"}]} (HEADWAY_XID_TABLE, default none)',
+    )
+    parser.add_argument(
+        "--kubernetes",
+        type=_auto_or_off,
+        metavar="auto|off",
+        default=environ.get("HEADWAY_KUBERNETES") or "auto",
+        help="auto: in a pod the Kubernetes API is asked why containers ended and pods were taken away, where the client is installed "
+        "(headway[kubernetes]), POD_NAME is set and the service account may get and list pods; off: it is not asked "
+        "(HEADWAY_KUBERNETES, default %(default)s)",
+    )
+    parser.add_argument(
+        "--service-account",
+        type=Path,
+        metavar="FOLDER",
+        default=environ.get("HEADWAY_SERVICE_ACCOUNT") or str(kubernetes.SERVICE_ACCOUNT),
+        help="folder with the pod's token, ca.crt and namespace (HEADWAY_SERVICE_ACCOUNT, default %(default)s)",
     )
     parser.add_argument(
         "--threshold",
@@ -201,6 +263,12 @@ def _run_name(text: str) -> str:
     return text
 
 
+def _auto_or_off(text: str) -> str:
+    if text not in ("auto", "off"):
+        raise argparse.ArgumentTypeError(f"{text!r} is neither auto nor off")
+    return text
+
+
 def _label(text: str) -> str:
     if not text.strip() or len(text) > 128 or not text.isprintable():
         raise argparse.ArgumentTypeError("expected a number or a name of at most 128 characters")
@@ -219,8 +287,21 @@ def _address(text: str) -> tuple[str, int]:
         raise argparse.ArgumentTypeError(str(error)) from error
 
 
-def _state_dir(text: str) -> Path | None:
+def _folder(text: str) -> Path | None:
     return Path(text).absolute() if text else None
+
+
+def _on_or_off(text: str) -> bool:
+    if text not in ("on", "off"):
+        raise argparse.ArgumentTypeError(f"{text!r} is neither on nor off")
+    return text == "on"
+
+
+def _xid_table(text: str) -> XidTable:
+    try:
+        return load(Path(text) if text else None)
+    except XidTableError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def _seconds(text: str) -> float:

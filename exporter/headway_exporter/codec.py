@@ -13,7 +13,8 @@ Scalars and lists are themselves; everything else is an object with one key: `t`
 Another version's graph can be read: an attribute that is not known any more is passed over, one that was not saved keeps the value of a new
 instance. So a new attribute needs a default, and none may change its meaning under the same name.
 
-A class whose instances can be saved in less has a method `for_saving` that returns the attributes to save in place of the real ones.
+A class whose instances can be saved in less has a method `for_saving` that returns the attributes to save in place of the real ones; one
+with a method `after_loading` has it called once its attributes are those that were saved.
 """
 
 from __future__ import annotations
@@ -50,6 +51,7 @@ class Kept:
         self.names = self._names()
         """The attributes; None: those that a new instance has."""
         self.less: Callable[[Any], Mapping[str, Any]] | None = getattr(cls, "for_saving", None)
+        self.after: Callable[[Any], None] | None = getattr(cls, "after_loading", None)
         needed = [one for one in inspect.signature(cls).parameters.values() if one.default is one.empty]
         self._makes_itself = not is_dataclass(cls) and not needed
 
@@ -156,10 +158,11 @@ class Encoder:
         less = {} if entry.kept.less is None else entry.kept.less(thing)
         self._children = entry.children = []
         try:
-            entry.row = [cls, *[self._value(less[name] if name in less else getattr(thing, name)) for name in names]]
+            row = [cls, *[self._value(less[name] if name in less else getattr(thing, name)) for name in names]]
         except CodecError as error:
             raise CodecError(f"in {cls}: {error}") from error
-        return entry.row
+        entry.row = row if entry.kept.fixed else None  # what may change is looked at anew: no need to hold the document
+        return row
 
     def _value(self, value: Any) -> Any:
         kind = type(value)
@@ -260,6 +263,8 @@ class _Decoder:
         lacking = [attribute for attribute in known if not hasattr(thing, attribute)]
         if lacking:
             raise CodecError(f"{name} without {', '.join(sorted(lacking))}")
+        if kept.after is not None:
+            kept.after(thing)
         return thing
 
     def _value(self, saved: Any, fresh: Any = None) -> Any:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import logging
 import platform
+from collections import Counter
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
@@ -16,9 +18,12 @@ from prometheus_client.samples import Exemplar
 
 from headway import clock
 from headway._version import __version__
+from headway_exporter.health import cgroups
 from headway_exporter.labels import (
     CAUSES,
     CLOCK_ANOMALIES,
+    CONTAINER_ENDS,
+    DISRUPTIONS,
     DROP_REASONS,
     EXPORT_OUTCOMES,
     INCIDENT_OUTCOMES,
@@ -35,14 +40,15 @@ from headway_exporter.schema import COMMON_LABELS, METRICS
 
 if TYPE_CHECKING:
     import threading
-    from collections import Counter
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from prometheus_client.metrics_core import Metric as Family
 
     from headway_exporter.distribution import Distribution
     from headway_exporter.follow import Follower
+    from headway_exporter.health.instruments import AnyInstrument
     from headway_exporter.pod import Pod
+    from headway_exporter.schema import Metric
     from headway_exporter.store import Store
 
     Sample = tuple[str, tuple[str, ...], float | Distribution | None]
@@ -62,14 +68,16 @@ def run(pod: Pod) -> Iterator[Sample]:
     yield "headway_pods_expected", (), info.pods_expected
     for slot in pod.slots.values():
         if slot.life is not None:
-            gpu = str(slot.number) if slot.gpu_uuid else ""
-            yield "headway_rank_info", (str(slot.rank), str(slot.number), gpu, slot.gpu_uuid), 1
+            uuid = pod.gpus.whole(slot.gpu_uuid)
+            gpu = pod.gpus.labels_of(uuid)[0] or (str(slot.number) if uuid else "")
+            yield "headway_rank_info", (str(slot.rank), str(slot.number), gpu, uuid), 1
     yield "headway_ranks", (), len(pod.alive)
     yield "headway_world_size", (), info.world_size
     for kind in ("initial", "rank"):
         yield "headway_heartbeat_timeout_seconds", (kind,), info.settings.get(f"heartbeat_{kind}_seconds")
     for phase, seconds in info.phase_gaps.items():
         yield "headway_phase_gap_max_seconds", (phase,), seconds
+    yield from cgroups.samples(pod)
 
 
 def steps(pod: Pod) -> Iterator[Sample]:
@@ -121,6 +129,8 @@ def checkpoints(pod: Pod) -> Iterator[Sample]:
     yield "headway_checkpoint_blocking_seconds", (), known.blocking
     yield "headway_checkpoint_write_seconds", (), known.writing
     yield "headway_checkpoint_load_seconds", (), known.loading
+    yield "headway_storage_written_bytes_total", (), known.written_bytes
+    yield "headway_storage_read_bytes_total", (), known.read_bytes
     yield "headway_async_queue_depth", (), max((slot.depth for slot in alive), default=0)
     oldest = [slot.oldest_wall for slot in alive if slot.depth and slot.oldest_wall is not None]
     yield "headway_async_queue_oldest_timestamp_seconds", (), min(oldest, default=None)
@@ -138,7 +148,7 @@ def restarts(pod: Pod) -> Iterator[Sample]:
         yield "headway_restart_budget_limit", (layer,), info.budget_limit.get(layer)
         yield "headway_restart_budget_remaining", (layer,), info.budget_remaining.get(layer)
         for cause in CAUSES:
-            yield "headway_restart_causes_total", (layer, cause), known.causes[layer, cause]
+            yield "headway_restart_causes_total", (layer, cause), known.causes[layer, cause] or None
         for phase in RECOVERY_PHASES:
             yield "headway_recovery_phase_seconds_total", (layer, phase), known.phases[layer, phase]
     for rank in sorted({slot.rank for slot in pod.slots.values() if slot.rank is not None} | set(known.rank_failures)):
@@ -173,9 +183,20 @@ def incidents(pod: Pod) -> Iterator[Sample]:
             yield "headway_incidents_total", (outcome, word), known.outcomes[outcome, recurred]
     for layer in LAYERS:
         for cause in CAUSES:
-            yield "headway_incident_causes_total", (layer, cause), known.incident_causes[layer, cause]
+            yield "headway_incident_causes_total", (layer, cause), known.incident_causes[layer, cause] or None
     for entity, count in offenders.items():
         yield "headway_entity_incidents", (entity.kind, entity.name), count
+
+
+def orchestrator(pod: Pod) -> Iterator[Sample]:
+    """What became of the pod's containers and of the pod, once there is somebody who tells."""
+    known = pod.orchestrator
+    if not known.heard:
+        return
+    for reason in CONTAINER_ENDS:
+        yield "headway_container_ends_total", (reason,), known.container_ends[reason]
+    for reason in DISRUPTIONS:
+        yield "headway_pod_disruptions_total", (reason,), known.disruptions[reason]
 
 
 def telemetry(pod: Pod) -> Iterator[Sample]:
@@ -183,6 +204,18 @@ def telemetry(pod: Pod) -> Iterator[Sample]:
     for signal in SIGNALS:
         for outcome in EXPORT_OUTCOMES:
             yield "headway_telemetry_exports_total", (signal, outcome), pod.exports[signal, outcome]
+
+
+def gpus(pod: Pod) -> Iterator[Sample]:
+    """What the GPUs' driver reported; how they are now is read elsewhere, and not remembered."""
+    newest: dict[tuple[str, ...], float] = {}
+    for (uuid, number), count in pod.gpus.xids.items():
+        labels, cls = pod.gpus.labels_of(uuid), pod.gpus.table.of(number).cls
+        yield "headway_gpu_xid_errors_total", (*labels, str(number), cls), count
+        of_class = (*labels, cls)
+        newest[of_class] = max(pod.gpus.last_xid_wall[uuid, number], newest.get(of_class, 0.0))
+    for found, wall in newest.items():
+        yield "headway_gpu_xid_last_timestamp_seconds", found, wall
 
 
 def sources(pod: Pod, dropped: Counter[str], clock_went_back: int) -> Iterator[Sample]:
@@ -228,6 +261,8 @@ class PodCollector(Collector):
 
     def __init__(self, pod: Pod, follower: Follower, lock: threading.Lock) -> None:
         self.store: Store | None = None
+        self.instruments: Sequence[AnyInstrument] = ()
+        """What is measured here and now, which no store keeps."""
         self._pod = pod
         self._follower = follower
         self._lock = lock
@@ -236,8 +271,8 @@ class PodCollector(Collector):
             "steps": lambda: steps(pod),
             "ledger": lambda: ledger(pod),
             "checkpoints": lambda: checkpoints(pod),
-            "restarts": lambda: restarts(pod),
-            "incidents": lambda: incidents(pod),
+            "restarts": lambda: chain(restarts(pod), orchestrator(pod)),
+            "incidents": lambda: chain(incidents(pod), gpus(pod)),
             "sources": lambda: sources(pod, self.dropped, follower.clock_went_back),
             "telemetry": lambda: telemetry(pod),
         }
@@ -245,11 +280,16 @@ class PodCollector(Collector):
     @property
     def dropped(self) -> Counter[str]:
         """What could not be used, by reason, wherever it was noticed."""
-        return self._follower.dropped + self._pod.dropped
+        return self._follower.dropped + self._pod.dropped + Counter(limit=self._pod.failures.unplaced)
+
+    @property
+    def common(self) -> tuple[str, ...]:
+        """Values of the labels that every series has."""
+        return self._pod.run, self._pod.pod_index
 
     def collect(self) -> Iterator[Family]:
         """One family for each metric that has a series now."""
-        return families(self._shown(), (self._pod.run, self._pod.pod_index))
+        return families(self.shown(), self.common)
 
     def samples(self) -> list[Sample]:
         """All samples of now, which the fold changes no more; the caller holds the lock."""
@@ -262,7 +302,12 @@ class PodCollector(Collector):
         with self._lock:
             return self.samples()
 
-    def _shown(self) -> list[Sample]:
+    def shown(self) -> list[Sample]:
+        """What a scrape shows now."""
+        measured = [sample for one in self.instruments for sample in one.samples()]
+        return [*self._remembered(), *measured]
+
+    def _remembered(self) -> list[Sample]:
         store = self.store
         if store is None:
             return self._live()
@@ -288,13 +333,19 @@ class PodCollector(Collector):
 
 def families(samples: Iterable[Sample], common: tuple[str, ...]) -> Iterator[Family]:
     """Samples grouped into families, in the schema's order."""
-    grouped: dict[str, list[tuple[tuple[str, ...], float | Distribution]]] = {}
-    for name, labels, value in samples:
-        if value is not None:
-            grouped.setdefault(name, []).append((labels, value))
-    for name in METRICS:
-        if name in grouped:
-            yield _family(name, common, grouped[name])
+    found = grouped(samples)
+    for name, metric in METRICS.items():
+        if name in found:
+            yield family(metric, common, found[name])
+
+
+def grouped(samples: Iterable[Sample]) -> dict[str, list[Sample]]:
+    """The samples by metric, in the order given, without those that have no value now."""
+    found: dict[str, list[Sample]] = {}
+    for sample in samples:
+        if sample[2] is not None:
+            found.setdefault(sample[0], []).append(sample)
+    return found
 
 
 def _buckets(distribution: Distribution) -> list[tuple[str, float] | tuple[str, float, Exemplar]]:
@@ -309,17 +360,18 @@ def _buckets(distribution: Distribution) -> list[tuple[str, float] | tuple[str, 
     ]
 
 
-def _family(name: str, common: tuple[str, ...], samples: list[tuple[tuple[str, ...], float | Distribution]]) -> Family:
-    metric = METRICS[name]
+def family(metric: Metric, common: tuple[str, ...], samples: Iterable[Sample]) -> Family:
+    """The metric's series as prometheus_client has them."""
     labels = (*COMMON_LABELS, *metric.labels)
     if metric.type == "histogram":
-        histogram = HistogramMetricFamily(name, metric.help, labels=labels)
-        for own, value in samples:
-            if not isinstance(value, (int, float)):
+        histogram = HistogramMetricFamily(metric.name, metric.help, labels=labels)
+        for _, own, value in samples:
+            if value is not None and not isinstance(value, (int, float)):
                 histogram.add_metric([*common, *own], _buckets(value), value.total)
         return histogram
-    family = (CounterMetricFamily if metric.type == "counter" else GaugeMetricFamily)(name, metric.help, labels=labels)
-    for own, value in samples:
+    kind = CounterMetricFamily if metric.type == "counter" else GaugeMetricFamily
+    plain = kind(metric.name, metric.help, labels=labels)
+    for _, own, value in samples:
         if isinstance(value, (int, float)):
-            family.add_metric([*common, *own], float(value))
-    return family
+            plain.add_metric([*common, *own], float(value))
+    return plain

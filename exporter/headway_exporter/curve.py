@@ -2,16 +2,18 @@
 
 A rollback needs the time that the steps above some step took. Keeping one number a step for ever would grow with the run, so
 only the newest few thousand steps are exact; older ones are kept as ever longer stretches and divided evenly inside a stretch.
+Machine words hold them, a fifth of what Python's numbers take: with 64 slots these are the largest part of the sidecar's memory.
 """
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_right
 from itertools import accumulate
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, MutableSequence, Sequence
 
 MOST_POINTS: Final = 4096
 SAVED_EXACTLY: Final = 512
@@ -24,8 +26,8 @@ class StepCurve:
     __slots__ = ("_steps", "_sums")
 
     def __init__(self) -> None:
-        self._steps: list[int] = []
-        self._sums: list[int] = []
+        self._steps: MutableSequence[int] = array("q")
+        self._sums: MutableSequence[int] = array("q")
 
     @property
     def total(self) -> int:
@@ -57,8 +59,7 @@ class StepCurve:
             part = amounts[at : at + MOST_POINTS + 1 - len(self._steps)]
             sums = accumulate(part, initial=self.total)
             next(sums)
-            self._sums.extend(sums)
-            self._steps.extend(range(step + at, step + at + len(part)))
+            self._put(range(step + at, step + at + len(part)), list(sums))
             at += len(part)
             if len(self._steps) > MOST_POINTS:
                 self._thin()
@@ -85,19 +86,29 @@ class StepCurve:
 
     def for_saving(self) -> dict[str, list[int]]:
         """As `codec` asks: the newest steps, and ever fewer points of what lies before."""
-        if len(self._steps) <= SAVED_EXACTLY + _SAVED_BEFORE:
-            return {}
-        kept = slice(len(self._steps) - SAVED_EXACTLY, None)
-        stride = -(-(len(self._steps) - SAVED_EXACTLY) // _SAVED_BEFORE)
-        before = slice(0, len(self._steps) - SAVED_EXACTLY, stride)
+        exact = max(0, len(self._steps) - SAVED_EXACTLY)
+        stride = -(-exact // _SAVED_BEFORE) if exact > _SAVED_BEFORE else 1
         return {
-            "_steps": self._steps[before] + self._steps[kept],
-            "_sums": self._sums[before] + self._sums[kept],
+            "_steps": [*self._steps[:exact:stride], *self._steps[exact:]],
+            "_sums": [*self._sums[:exact:stride], *self._sums[exact:]],
         }
 
+    def after_loading(self) -> None:
+        """As `codec` asks: what was saved are lists."""
+        steps, sums, self._steps, self._sums = self._steps, self._sums, array("q"), array("q")
+        self._put(steps, sums)
+
     def _add(self, step: int, total: int) -> None:
-        self._steps.append(step)
-        self._sums.append(total)
+        self._put((step,), (total,))
+
+    def _put(self, steps: Iterable[int], sums: Iterable[int]) -> None:
+        """Appends points."""
+        had = len(self._steps)
+        try:
+            self._steps.extend(steps)
+            self._sums.extend(sums)
+        except OverflowError:  # no step of a run, but a journal may say anything
+            self._steps, self._sums = [*self._steps[:had], *steps], [*self._sums[:had], *sums]
 
     def _thin(self) -> None:
         half = len(self._steps) // 2

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 _PASSING: Final = frozenset({"RankShouldRestart", "SystemExit", "KeyboardInterrupt", "GeneratorExit"})
 """Exceptions that carry out somebody's decision: they tell that something ended, not why."""
 _TEXT_LIMIT: Final = 160
+_PATH_LIMIT: Final = 1_024
 _TRACEBACK_LIMIT: Final = 2_000
 _VARIABLE: Final = re.compile(r"0x[0-9a-fA-F]+|\d+(?:\.\d+)*")
 """Numbers and addresses: what differs between two failures of one kind."""
@@ -83,6 +84,23 @@ def launcher_stop(event: Event) -> Evidence | None:
     if event.kind != "signal" or number not in (signal.SIGTERM, signal.SIGINT):
         return None
     return _evidence("stop", event, f"launcher got {event.fields.get('name', number)}")
+
+
+def out_of_memory(at: float, wall: float, kills: int) -> Evidence:
+    """The kernel's own count rose in the trainer's container."""
+    return Evidence(
+        "oom", at, wall, f"the kernel killed a process of the container for lack of memory ({kills} so far)"
+    )
+
+
+def trace(slot: Slot, event: Event) -> Evidence:
+    """A rank's last collectives are in a file."""
+    path, size = event.fields.get("path", "")[:_PATH_LIMIT], event.fields.get("bytes")
+    told = "" if size is None else f" of {size} bytes"
+    words = f"rank {slot.rank}: NCCL trace{told} in "
+    return Evidence(
+        "trace", event.mono, event.wall, words + path[-_TEXT_LIMIT:], slot.number, path=path, size_bytes=size
+    )
 
 
 def unexplained(kind: EvidenceKind, at: float, wall: float, slot: int, text: str) -> Evidence:

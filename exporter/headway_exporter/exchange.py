@@ -67,7 +67,8 @@ class Exchange:
         self._pod_index = pod_index
         self._limits = limits
         self._ledger = self._ledger_of(pod_index)
-        self._written: dict[str, Claim] = {}
+        self._written: dict[str, tuple[Claim, bytes]] = {}
+        """By incident: the claim, and what its file holds."""
         self._since: dict[str, float] = {}
         self._refused: set[tuple[Path, str]] = set()
         self._trouble: str | None = None
@@ -108,7 +109,7 @@ class Exchange:
         return self._read_verdict(folder, claim.incident, mono)
 
     def _say(self, folder: Path, claim: Claim) -> _Pulse:
-        """Writes the claim where it says something new, and touches it: this pod still waits for a verdict."""
+        """Writes the claim where it says something new or its file was spoilt, and touches it: this pod still waits for a verdict."""
         path = folder / state_files.claim_name(self._pod_index)
         before = self._written.get(claim.incident)
         if before is None:
@@ -116,9 +117,10 @@ class Exchange:
             state_files.replace(path, self._content(claim, None))  # only now there is a file to ask the time
             self._doubt_seconds = clock_doubt_seconds(folder)
         pulse = _pulse(path)
-        if before != claim:
-            state_files.replace(path, self._content(claim, pulse))
-            self._written[claim.incident] = claim
+        if before is None or before[0] != claim or not _holds(path, before[1]):
+            content = self._content(claim, pulse)
+            state_files.replace(path, content)
+            self._written[claim.incident] = claim, content
         return pulse
 
     def _read_verdict(self, folder: Path, incident: str, mono: float) -> list[VerdictSeen]:
@@ -247,7 +249,7 @@ class Exchange:
         self._trouble = trouble
 
     def _forget(self, open_ids: set[str]) -> None:
-        self._written = {name: claim for name, claim in self._written.items() if name in open_ids}
+        self._written = {name: written for name, written in self._written.items() if name in open_ids}
         self._since = {name: since for name, since in self._since.items() if name in open_ids}
 
 
@@ -278,6 +280,18 @@ def _pulse(path: Path) -> _Pulse:
     exact = CLOCK_FLOOR_SECONDS if nanoseconds % WHOLE_SECOND else 1.0  # a server that keeps whole seconds only
     server = nanoseconds / WHOLE_SECOND
     return _Pulse(server, (before + after) / 2 - server, abs(after - before) / 2 + exact)
+
+
+def _holds(path: Path, content: bytes) -> bool:
+    """Whether the file holds this and nothing else: the folder is shared, and whoever resolves can only take what is there.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    try:
+        return state_files.read_bounded(path, len(content)) == content
+    except StateFileError:
+        return False
 
 
 def _modified(path: Path) -> float:

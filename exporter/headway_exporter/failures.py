@@ -15,6 +15,8 @@ from headway_exporter.causes import diagnose
 from headway_exporter.distribution import Distribution
 from headway_exporter.incident_ids import incident_id, trace_id
 from headway_exporter.incidents import BACK, CLOSED, Happening, Incident, State
+from headway_exporter.orchestrator import MOST_KEPT as MOST_KEPT_TOLD
+from headway_exporter.orchestrator import belongs, explained
 from headway_exporter.phases import Timeline
 from headway_exporter.recoveries import Recovery, Try, first_known
 from headway_exporter.scene import Scene
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
     from headway_exporter.thresholds import Thresholds
 
 MOST_KEPT: Final = 200
+MOST_RANKS: Final = 256
+"""Ranks of this pod that ever failed, whose failures are counted one by one: a rank may move to another pod and back."""
 
 
 class Failures:
@@ -53,6 +57,8 @@ class Failures:
         self.incident_causes: Counter[tuple[str, str]] = Counter()
         """Incidents by outermost layer and cause; only those that began here."""
         self.rank_failures: Counter[int] = Counter()
+        self.unplaced = 0
+        """Failures of further ranks: no pod has so many, but ranks are what a journal says."""
         self.phases: defaultdict[tuple[str, str], float] = defaultdict(float)
         """Seconds by layer and recovery phase."""
         self.first_step = Distribution(RECOVERY_BUCKETS)
@@ -78,6 +84,7 @@ class Failures:
         self._unsettled_before: Incident | None = None
         self._failed_incarnation: str | None = None
         self._catching_up: deque[Recovery] = deque(maxlen=MOST_KEPT)
+        self._told: deque[Evidence] = deque(maxlen=MOST_KEPT_TOLD)
         self._booked_until = -math.inf  # phases: a failure that is dated back must not have its time twice
 
     # What is under way.
@@ -104,7 +111,7 @@ class Failures:
         if not self.recoveries:
             return -math.inf
         newest = self.recoveries[-1]
-        return max((sign.at for sign in newest.current.evidence), default=newest.opened)
+        return max((sign.at for sign in newest.current.seen_here), default=newest.opened)
 
     def recurring(self, incident: Incident) -> frozenset[str]:
         """Why the incident is said to be recurring; what was found for good stays until it closes."""
@@ -128,8 +135,8 @@ class Failures:
         markers: tuple[Marker, ...],
         incarnation: str | None = None,
         booked: Mapping[str, int] | None = None,
-    ) -> None:
-        """A sign of a failure: opens an incident, or begins a further try, or adds to the one under way.
+    ) -> bool:
+        """A sign of a failure: opens an incident, or begins a further try, or adds to the one under way; whether a try began.
 
         `incarnation`: the one that failed; `booked`: what the pod's books say before they hear of the failure.
         """
@@ -150,8 +157,34 @@ class Failures:
             if self.undecided.overdue is not None:
                 self.decide(self.undecided.overdue, None)
         one = self.incidents[-1].current
-        if one.add(self.incidents[-1].keep(evidence)):
+        added = one.add(self.incidents[-1].keep(evidence))
+        added |= again and self._add_what_was_told(one)
+        if added:
             self._diagnose(one)
+        return again
+
+    def learnt(self, recovery: Recovery, one: Try) -> None:
+        """More is known of the GPUs of a try; if it is over, it was counted as it was, and only the record is revised."""
+        self._diagnose(one, recovery)
+        self._incident_of(recovery).at_rest = False
+
+    def hear(self, told: Evidence) -> None:
+        """Something that is no sign of a failure: it may belong to one that is known, or to one that is noticed after it."""
+        found = explained(told, reversed(self.recoveries), self.limits)
+        if found is not None and found[1].add(told):
+            self._diagnose(found[1], found[0])
+        if found is None or told.kind == "disruption":  # of which several failures may come
+            self._told.append(told)
+
+    def _add_what_was_told(self, one: Try) -> bool:
+        """Adds what came before the first sign of a failure that has just begun; whether there was anything."""
+        found = [told for told in self._told if belongs(told, one, self.limits)]
+        self._told = deque(
+            (told for told in self._told if told not in found or told.kind == "disruption"), MOST_KEPT_TOLD
+        )
+        for told in found:
+            one.add(told)
+        return bool(found)
 
     def late(self, evidence: Evidence, ended: float) -> None:
         """The launcher tells of a process whose successor started at `ended`, after which others may have failed already.
@@ -166,6 +199,14 @@ class Failures:
         one.add(evidence)
         self._diagnose(one, recovery)
 
+    def ran_out_of_memory(self, evidence: Evidence) -> None:
+        """The kernel killed a process of the trainer's container at about the time of the failure under way."""
+        if self.recovering is not None:
+            self.oom_rose = evidence.at
+            one = self.recovering.current
+            one.add(evidence)
+            self._diagnose(one)
+
     def withdraw(self, slot: int) -> None:
         """The death of this slot's process was none: if it was all that told of the failure, there was no failure.
 
@@ -174,7 +215,7 @@ class Failures:
         recovery = self.recovering
         if recovery is None or recovery.try_count > 1 or recovery.current.restarted is not None:
             return
-        if not all(sign.kind == "death" and sign.slot == slot for sign in recovery.evidence):
+        if not all(sign.kind == "death" and sign.slot == slot for sign in recovery.current.seen_here):
             return
         incident = self.incidents[-1]
         self.undecided.withdraw(recovery.current, self._failed_incarnation)
@@ -201,6 +242,7 @@ class Failures:
         recovery = self.recovering
         if recovery is None or recovery.current.restarted is not None:
             return
+        layer = "orchestrator" if layer == "launcher" and recovery.current.container_ended else layer
         self.incidents[-1].restarted_by(layer)
         recovery.restarted_by(layer, at)
         recovery.current.restarted_wall = self.incidents[-1].wall_of(at)
@@ -271,7 +313,7 @@ class Failures:
         if alive or self.open is None:
             return
         recovery = self.recovering
-        if self._stop is not None if recovery is None else recovery.current.stopped:
+        if self._stop is not None if recovery is None else recovery.current.cancelled:
             self._end(Happening.STOPPED, now)
         elif now - last_trace > self.limits.abandoned_seconds:
             self._end(Happening.GONE, now)
@@ -382,6 +424,7 @@ class Failures:
                 self.oom_rose,
                 settings.get("heartbeat_rank_seconds"),
                 self.limits,
+                tuple(one.gpu),
             )
         )
         one.diagnosis = one.local if one.verdict is None else agreed(one.verdict, one.local)
@@ -394,8 +437,12 @@ class Failures:
             return
         self.causes[one.layer or "in_process", one.diagnosis.cause] += 1
         origin = one.diagnosis.origin
-        if origin is not None and origin in {marker.rank for marker in one.markers}:
+        if origin is None or origin not in {marker.rank for marker in one.markers}:
+            return
+        if origin in self.rank_failures or len(self.rank_failures) < MOST_RANKS:
             self.rank_failures[origin] += 1
+        else:
+            self.unplaced += 1
 
     def _counts_here(self, one: Try) -> bool:
         """Whether this pod is to count it; without a verdict what nobody can place is counted on the first pod."""

@@ -7,9 +7,8 @@ While a file has more than a portion to read (a sidecar that starts late), only 
 
 from __future__ import annotations
 
-import os
+import errno
 import re
-import stat
 import threading
 from collections import Counter, OrderedDict
 from typing import TYPE_CHECKING, Any, Final
@@ -17,7 +16,9 @@ from typing import TYPE_CHECKING, Any, Final
 from headway import clock
 from headway.events import encode, parse
 from headway.journal import identity, rotated_path
-from headway.ring import RingFormatError, parse_ring_name
+from headway.ring import RingFormatError, parse_ring_name, ring_name
+from headway_exporter.folder import MOST_ENTRIES, entries
+from headway_exporter.held import weight
 from headway_exporter.lives import Lives
 from headway_exporter.lost_rings import LostRings
 from headway_exporter.merge import merged
@@ -25,9 +26,10 @@ from headway_exporter.observations import Batch, EventSeen, Run, StepSeen
 from headway_exporter.sources import JournalSource, RingSource
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
+    from headway_exporter.folder import Entry
     from headway_exporter.lives import Released
     from headway_exporter.observations import DeathSeen
     from headway_exporter.sources import Found, Source
@@ -36,10 +38,10 @@ LAUNCHER_JOURNAL: Final = "launcher.jsonl"
 MOST_SLOTS: Final = 64
 """A slot is a local rank: a number from here on is none. So whatever else lies in the folder, each real slot has its place."""
 MOST_RINGS_A_SLOT: Final = 4
-MOST_ENTRIES: Final = 4_096
-"""Folder entries that are looked at."""
 MOST_NAMES: Final = 1_024
-"""Refused files whose names are remembered, so that each counts once."""
+"""Files and other runs whose names one sidecar tells the next, so that each counts once."""
+_PASSING: Final = frozenset({errno.ENOENT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EINTR})
+"""Reasons not to open a file that say nothing about it: it was just removed, or there is no room now."""
 OTHER_RUNS_SECONDS: Final = 5.0
 _ROUNDS: Final = 2
 _MOST_HELD: Final = 2_048
@@ -75,7 +77,7 @@ class Follower:
         self._sources: dict[str, Source] = {}
         self._inodes: dict[str, int] = {}
         self._held: dict[str, list[Found]] = {}
-        self._released: list[Released] = []
+        self._released: dict[tuple[int, int], Released] = {}
         self._dropped: Counter[str] = Counter()
         self._missing: set[str] = set()
         self._left_at: OrderedDict[str, int] = (
@@ -94,16 +96,18 @@ class Follower:
         """What became known since the last poll; never raises OSError."""
         self.wake.clear()
         mono, wall = clock.monotonic(), clock.wall()
-        self._released += self._lives.released()  # before reading: all that the dead wrote is in the files by now
+        released = self._lives.released()  # before reading: all that the dead wrote is in the files by now
+        self._released.update({(one.slot, one.life): one for one in released if self._lives.remembers(one)})
         self._discover()
         frontier = self._read(mono)
         self.caught_up = frontier >= mono
         singles, runs = self._ready(frontier)
         observations = merged(singles, runs)
         deaths = [death for seen in observations for death in self._lives.note(seen)]
+        self._lives.wait_for_new()
         if self.caught_up:
-            released, self._released = self._released, []
-            deaths += [*self._lives.judge(released), *self._lives.silent(mono)]
+            deaths += [*self._lives.judge(self._released.values()), *self._lives.silent(mono)]
+        self._released = {} if self.caught_up else self._lives.still(self._released)
         self._look_for_other_runs(mono)
         if deaths:
             observations = merged([*singles, *deaths], runs)
@@ -139,7 +143,7 @@ class Follower:
             "held": [[seen.slot, encode(seen.event).decode()] for seen in held],
             "lives": self._lives.saved(),
             "lost_rings": self._lost_rings.saved(),
-            "refused": [[name, inode, reason] for (name, inode), reason in sorted(self._refused.items())],
+            "refused": [[name, inode, reason] for (name, inode), reason in sorted(self._refused.items())[:MOST_NAMES]],
             "other_runs": sorted(self._other_runs),
             "dropped": dict(self.dropped),
             "clock_went_back": self.clock_went_back,
@@ -153,7 +157,7 @@ class Follower:
     def _resume(self, saved: Mapping[str, Any]) -> None:
         self._saved_journals = dict(saved["journals"])
         self._left_at.update(saved["rings"])
-        self._held[_SAVED] = [EventSeen(slot, parse(line.encode())) for slot, line in saved["held"]]
+        self._held[_SAVED] = [EventSeen(slot, parse(line.encode(), most=None)) for slot, line in saved["held"]]
         self._lives.resume(saved["lives"])
         if "lost_rings" in saved:  # an older version's position has none
             self._lost_rings.resume(saved["lost_rings"])
@@ -171,13 +175,13 @@ class Follower:
 
     def _discover(self) -> None:
         """Begins to follow files that are new, and lets go of rings that were removed, once they are read."""
-        present: dict[str, int] = {}
-        for entry in _entries(self._folder):
-            present[entry.name] = entry.inode()
+        present = entries(self._folder, self._wanted())
+        self._forget_refused(present)
+        for entry in present.values():
             if entry.name not in self._sources:
                 self._adopt(entry)
         for name in [name for name, source in self._sources.items() if isinstance(source, RingSource)]:
-            if present.get(name) == self._inodes[name]:
+            if name in present and present[name].inode == self._inodes[name]:
                 self._missing.discard(name)
             elif name not in self._missing:
                 self._missing.add(name)  # read once more: it may have been removed with something new in it
@@ -187,43 +191,56 @@ class Follower:
         if lost:
             self._dropped["ring_gone"] += lost
 
-    def _adopt(self, entry: os.DirEntry[str]) -> None:
+    def _wanted(self) -> Iterator[str]:
+        """Names of files that matter, whatever else lies in the folder."""
+        yield LAUNCHER_JOURNAL
+        yield from (f"slot-{number}.jsonl" for number in range(MOST_SLOTS))
+        yield from (ring_name(slot, life) for slot, life in self._lives.remembered())
+        yield from self._sources
+
+    def _forget_refused(self, present: Mapping[str, Entry]) -> None:
+        """Makes room, once there is little, where a refused file is gone."""
+        if len(self._refused) > MOST_ENTRIES // 2:
+            there = {(entry.name, entry.inode) for entry in present.values()}
+            self._refused = {key: reason for key, reason in self._refused.items() if key in there}
+
+    def _adopt(self, entry: Entry) -> None:
         ring, journal = parse_ring_name(entry.name), _SLOT_JOURNAL.fullmatch(entry.name)
         if entry.name == LAUNCHER_JOURNAL:
-            self._follow(entry, self._source(self._folder / entry.name, None, None))
+            self._follow(entry, self._source(entry.path, None, None))
             return
         slot = ring[0] if ring else int(journal[1]) if journal else None
-        if slot is None or self._refused.get((entry.name, entry.inode()), "limit") != "limit":
+        if slot is None or self._refused.get((entry.name, entry.inode), "limit") != "limit":
             return
         if slot >= MOST_SLOTS or (ring and self._rings[slot] >= MOST_RINGS_A_SLOT):
             self._refuse(entry, "limit")  # there may be room later
-        elif not stat.S_ISREG(_mode(entry)):
+        elif not entry.regular:
             self._refuse(entry, "unreadable")
         else:
             self._open(entry, slot, ring[1] if ring else None)
 
-    def _open(self, entry: os.DirEntry[str], slot: int, life: int | None) -> None:
-        path = self._folder / entry.name
+    def _open(self, entry: Entry, slot: int, life: int | None) -> None:
         try:
-            self._follow(entry, self._source(path, slot, life))
+            self._follow(entry, self._source(entry.path, slot, life))
             self._rings[slot] += life is not None
         except RingFormatError:
             self._refuse(entry, "bad_ring")
-        except OSError:
-            self._refuse(entry, "unreadable")
+        except OSError as error:
+            if error.errno not in _PASSING:
+                self._refuse(entry, "unreadable")
 
     def _source(self, path: Path, slot: int | None, life: int | None) -> Source:
         if slot is None or life is None:
             return JournalSource(path, slot, self._saved_journals.pop(path.name, None))
         return RingSource(path, slot, life, self._left_at.get(path.name, 0))
 
-    def _follow(self, entry: os.DirEntry[str], source: Source) -> None:
+    def _follow(self, entry: Entry, source: Source) -> None:
         self._sources[entry.name] = source
-        self._inodes[entry.name] = entry.inode()
+        self._inodes[entry.name] = entry.inode
 
-    def _refuse(self, entry: os.DirEntry[str], reason: str) -> None:
-        key = entry.name, entry.inode()
-        if key not in self._refused and len(self._refused) < MOST_NAMES:
+    def _refuse(self, entry: Entry, reason: str) -> None:
+        key = entry.name, entry.inode
+        if key not in self._refused and len(self._refused) < MOST_ENTRIES:
             self._refused[key] = reason
             self._dropped[reason] += 1
 
@@ -243,12 +260,12 @@ class Follower:
         if mono - self._other_runs_at < OTHER_RUNS_SECONDS:
             return
         self._other_runs_at = mono
-        for entry in _entries(self._directory):
-            if entry.name == self._run or entry.name in self._other_runs or len(self._other_runs) >= MOST_NAMES:
+        for name in entries(self._directory):
+            if name == self._run or name in self._other_runs or len(self._other_runs) >= MOST_NAMES:
                 continue
-            journals = [item for item in _entries(self._directory / entry.name) if _SLOT_JOURNAL.fullmatch(item.name)]
+            journals = [item for item in entries(self._directory / name) if _SLOT_JOURNAL.fullmatch(item)]
             if journals:
-                self._other_runs.add(entry.name)
+                self._other_runs.add(name)
                 self._dropped["other_run"] += len(journals)
 
     # Order.
@@ -289,11 +306,11 @@ def anything_left(folder: Path, saved: Mapping[str, Any]) -> bool:
     known = {name: one["place"][0] for name, one in journals.items() if one["place"] is not None}
     if not known and not rings:
         return True
-    present = {entry.name for entry in _entries(folder)}
+    present = entries(folder, rings)
     paths = (
         (folder / name, crc) for name, crc in known.items() if _SLOT_JOURNAL.fullmatch(name) or name == LAUNCHER_JOURNAL
     )
-    return not present.isdisjoint(rings) or any(
+    return not present.keys().isdisjoint(rings) or any(
         crc in (identity(path), identity(rotated_path(path))) for path, crc in paths
     )
 
@@ -301,7 +318,7 @@ def anything_left(folder: Path, saved: Mapping[str, Any]) -> bool:
 def _read_on(source: Source, held: list[Found], mono: float, most: int) -> bool:
     """Adds what is new to `held`, which may grow to twice `most`, or a portion of a journal more; whether that is all there is."""
     for _ in range(_ROUNDS):
-        if sum(len(seen) if isinstance(seen, Run) else 1 for seen in held) >= most:
+        if sum(len(seen) if isinstance(seen, Run) else weight(seen) for seen in held) >= most:
             return False
         new = source.read(mono, most)
         if not new:
@@ -310,21 +327,3 @@ def _read_on(source: Source, held: list[Found], mono: float, most: int) -> bool:
         if source.at_end:
             return True
     return False
-
-
-def _entries(folder: Path) -> list[os.DirEntry[str]]:
-    """Entries of a real folder, at most MOST_ENTRIES; none when it is missing, a link, or not to be read."""
-    try:
-        if not stat.S_ISDIR(os.lstat(folder).st_mode):
-            return []
-        with os.scandir(folder) as entries:
-            return [entry for entry, _ in zip(entries, range(MOST_ENTRIES), strict=False)]
-    except OSError:
-        return []
-
-
-def _mode(entry: os.DirEntry[str]) -> int:
-    try:
-        return entry.stat(follow_symlinks=False).st_mode
-    except OSError:
-        return 0

@@ -8,7 +8,7 @@ touches, to the nanosecond: what all of them hold is what the books hold.
 from __future__ import annotations
 
 from bisect import bisect_right
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,13 +20,39 @@ MOST_STRETCHES: Final = 400
 class History:
     """The history of one slot; all times are integer nanoseconds."""
 
-    __slots__ = ("_first", "_last", "stretches", "width")
+    __slots__ = ("_first", "_last", "_saved", "stretches", "width")
 
     def __init__(self) -> None:
         self.width = FIRST_WIDTH
         self.stretches: dict[int, dict[str, int]] = {}
         """By number (its begin over the width): nanoseconds by state."""
         self._first = self._last = 0
+        self._saved: list[int | str] = []
+        """The stretches on their way into a ledger and back: number, how many states, then each with its nanoseconds, and so on."""
+
+    def for_saving(self) -> dict[str, Any]:
+        """As `codec` asks: all stretches in one list, which takes a tenth of the memory of one object for each."""
+        saved: list[int | str] = []
+        for number, states in self.stretches.items():
+            saved += (number, len(states))
+            for pair in states.items():
+                saved += pair
+        return {"stretches": {}, "_saved": saved}
+
+    def after_loading(self) -> None:
+        """As `codec` asks; an older version saved the stretches themselves.
+
+        Raises:
+            TypeError, ValueError, IndexError: what was saved are no stretches.
+        """
+        saved, self._saved = self._saved, []
+        at = 0
+        while at < len(saved):
+            number, end = int(saved[at]), at + 2 + 2 * int(saved[at + 1])
+            if not at + 2 <= end <= len(saved):
+                raise ValueError("a history that breaks off")
+            self.stretches[number] = {str(saved[place]): int(saved[place + 1]) for place in range(at + 2, end, 2)}
+            at = end
 
     def add(self, state: str, begin: int, end: int, amount: int) -> None:
         """Time of an interval, as much of it as is booked for `state`."""

@@ -235,7 +235,7 @@ class Incident:
         """A failure after training had gone on, or the first one."""
         self.recoveries.append(recovery)
         if len(self.recoveries) > MOST_TRIES:
-            del self.recoveries[1]
+            self.recoveries.pop(1).let_go()  # it is in no record any more
 
     def restarted_by(self, layer: str) -> None:
         """The try under way got as far as a restart."""

@@ -70,7 +70,29 @@ INCIDENT_OUTCOMES: Final = ("recovered", "abandoned", "cancelled")
 
 ENTITY_KINDS: Final = ("rank", "node", "gpu")
 
-SOURCES: Final = ("trainer", "launcher", "state")
+VOLUMES: Final = ("checkpoints", "state", "journal")
+"""Folders whose space is watched: where the trainer's checkpoints lie, the state folder, and the one shared with the trainer."""
+
+NIC_ERRORS: Final = ("link_downed", "symbol", "retry", "timeout")
+"""What network cards count.
+
+`link_downed`: a port lost its link; `symbol`: broken symbols on the line, of a bad cable or transceiver; `retry`: packets that had to
+be sent again; `timeout`: answers that did not come in time, and peers that were slow or silent (EFA's word for it).
+"""
+
+MEMORY_SCOPES: Final = ("container", "node")
+"""Whose memory: the trainer's container, or the machine with all that runs on it."""
+
+_INSTRUMENTS: Final = ("kubernetes", "nvml", "host", "nics", *(f"storage_{volume}" for volume in VOLUMES))
+"""What the sidecar measures itself; see health."""
+
+SOURCES: Final = ("trainer", "launcher", "state", *_INSTRUMENTS)
+CONTAINER_ENDS: Final = ("completed", "error", "oom_killed", "other")
+"""How a container of the pod ended, as the orchestrator says. `other`: it lost sight of it, or the container could not be started."""
+
+DISRUPTIONS: Final = ("preempted", "evicted", "node_lost", "node_shutdown", "deadline", "other")
+"""Why the orchestrator took the pod away. `evicted`: its node ran short of something, or is being drained; `deadline`: its time was up."""
+
 
 PHASES: Final = (
     "init",
@@ -125,4 +147,35 @@ SIGNALS: Final = ("traces", "logs")
 EXPORT_OUTCOMES: Final = ("ok", "failed", "dropped")
 """`failed`: the endpoint did not take it; `dropped`: it was never tried."""
 
-COLLECTORS: Final = ("run", "steps", "ledger", "checkpoints", "restarts", "incidents", "sources", "telemetry", "state")
+GPU_SENSORS: Final = ("gpu", "memory")
+GPU_CLOCKS: Final = ("sm", "memory")
+GPU_THROTTLE_REASONS: Final = (
+    "sw_power_cap",
+    "hw_slowdown",
+    "sync_boost",
+    "sw_thermal",
+    "hw_thermal",
+    "hw_power_brake",
+)
+"""Why a clock is held down, less what is no trouble: being idle, and clocks that somebody chose."""
+ECC_TYPES: Final = ("corrected", "uncorrected")
+ECC_COUNTERS: Final = ("volatile", "aggregate")
+"""Since the driver was loaded; in the GPU's life."""
+REMAPPED_ROWS: Final = ("correctable", "uncorrectable")
+"""What the errors were for which a row of memory was replaced."""
+NVLINK_ERRORS: Final = ("crc", "replay", "recovery", "ecc", "receive", "integrity")
+"""Kinds that a GPU counts differ by its generation."""
+XID_CLASSES: Final = ("application", "driver", "hardware", "fabric", "informational", "echo", "unknown")
+
+COLLECTORS: Final = (
+    "run",
+    "steps",
+    "ledger",
+    "checkpoints",
+    "restarts",
+    "incidents",
+    "sources",
+    "telemetry",
+    "state",
+    *_INSTRUMENTS,
+)

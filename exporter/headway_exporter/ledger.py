@@ -87,13 +87,14 @@ class Ledger:
     def totals(self, now: int) -> Totals:
         """The sums over all slots at `now`."""
         slots = self.slots.values()
+        open_in = [(slot.in_reserve, slot.open_by_state(now)) for slot in slots]
         return Totals(
-            states={state: sum(slot.states[state] for slot in slots) for state in STATES},
+            states={state: sum([slot.states[state] for slot in slots]) for state in STATES},
             elapsed=sum(slot.elapsed(now) for slot in slots),
-            pending=sum(slot.pending(now) for slot in slots),
-            pending_standby=sum(slot.pending(now) for slot in slots if slot.in_reserve),
+            pending=sum(sum(by_state.values()) for _, by_state in open_in),
+            pending_standby=sum(sum(by_state.values()) for in_reserve, by_state in open_in if in_reserve),
             pending_unavailable=sum(
-                slot.pending(now, state) for slot in slots if not slot.in_reserve for state in UNAVAILABLE
+                by_state.get(state, 0) for in_reserve, by_state in open_in if not in_reserve for state in UNAVAILABLE
             ),
             unregained=sum(slot.unregained for slot in slots),
             lost=sum(slot.lost for slot in slots),
@@ -108,4 +109,4 @@ class Ledger:
         return {state: amount + self._pending(state, now) for state, amount in self.booked(states).items()}
 
     def _pending(self, state: str, now: int) -> int:
-        return sum(slot.pending(now, state) for slot in self.slots.values())
+        return sum(slot.open_by_state(now).get(state, 0) for slot in self.slots.values())

@@ -19,7 +19,7 @@ from headway_exporter.holders import Holder
 from headway_exporter.observations import DeathSeen, EventSeen, StepSeen, StepsSeen
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from pathlib import Path
 
     from headway_exporter.observations import Observation
@@ -62,6 +62,8 @@ class Lives:
         self._queue: queue.SimpleQueue[Released] = queue.SimpleQueue()
         self._slots: dict[int, list[_Life]] = {}
         self._waiting = 0
+        self._new: dict[tuple[int, int], None] = {}
+        """Lives that told of a lock since the last `wait_for_new`."""
 
     def saved(self) -> dict[str, list[list[Any]]]:
         """By slot, the lives that are remembered, as JSON."""
@@ -92,7 +94,7 @@ class Lives:
     ) -> Iterator[DeathSeen]:
         """A life wrote something; a `locked` one says at its start that the kernel will tell of its death."""
         lives = self._slots.setdefault(slot, [])
-        life = next((known for known in lives if known.number == number), None)
+        life = self._find(slot, number)
         if life is None:
             for former in lives:
                 if not former.dead:
@@ -100,11 +102,36 @@ class Lives:
             life = _Life(number, mono)
             lives.append(life)
             del lives[:-MOST_LIVES]
+        if starts and locked and not life.locked:
+            self._new[slot, number] = None
         if starts:
-            life.locked = locked and self._wait(slot, number)
+            life.locked = locked
         if life.dead and mono > life.died + AFTERWARDS_SECONDS and life is lives[-1]:
             life.dead = life.locked = False
         life.last_trace = max(life.last_trace, mono)
+
+    def wait_for_new(self) -> None:
+        """Begins to wait for the locks of lives that started: of those that are still of interest, after however many came and went."""
+        for slot, number in self._new:
+            life = self._find(slot, number)
+            if life is not None and life.locked and not life.dead:
+                life.locked = self._wait(slot, number)
+        self._new.clear()
+
+    def remembered(self) -> list[tuple[int, int]]:
+        """Slot and number of each life that is known."""
+        return [(slot, life.number) for slot, lives in self._slots.items() for life in lives]
+
+    def remembers(self, released: Released) -> bool:
+        """Whether it is a lock of such a life."""
+        return self._find(released.slot, released.life) is not None
+
+    def still(self, released: Mapping[tuple[int, int], Released]) -> dict[tuple[int, int], Released]:
+        """Those of lives that are known."""
+        return {key: one for key, one in released.items() if self.remembers(one)}
+
+    def _find(self, slot: int, number: int) -> _Life | None:
+        return next((known for known in self._slots.get(slot, ()) if known.number == number), None)
 
     def released(self) -> list[Released]:
         """Locks that became free since the last call; to be judged once everything written until now was read."""
@@ -114,11 +141,11 @@ class Lives:
         self._waiting -= len(found)
         return found
 
-    def judge(self, released: list[Released]) -> list[DeathSeen]:
+    def judge(self, released: Iterable[Released]) -> list[DeathSeen]:
         """The deaths among them, now that all that those lives wrote before is noted."""
         deaths = []
         for item in released:
-            life = next((known for known in self._slots.get(item.slot, ()) if known.number == item.life), None)
+            life = self._find(item.slot, item.life)
             if life is None or life.dead:
                 continue
             if item.mono is None or life.last_trace > item.mono + AFTERWARDS_SECONDS:

@@ -13,9 +13,14 @@ from headway_exporter.contention import Contention
 from headway_exporter.curve import StepCurve
 from headway_exporter.distribution import Distribution
 from headway_exporter.failures import Failures
+from headway_exporter.gpus import Gpus
+from headway_exporter.health.cgroups import Container
+from headway_exporter.health.xids import XidTable
 from headway_exporter.history import History
 from headway_exporter.incidents import Incident, State
 from headway_exporter.ledger import Ledger
+from headway_exporter.observations import GpuSeen
+from headway_exporter.orchestrator import Orchestrator
 from headway_exporter.origins import OriginVerdict
 from headway_exporter.phases import Timeline
 from headway_exporter.pod import Pod
@@ -35,15 +40,19 @@ CLASSES: Final[tuple[type, ...]] = (
     Attempts,
     Checkpoints,
     Circumstances,
+    Container,
     Contention,
     Diagnosis,
     Distribution,
     Evidence,
     Failures,
+    GpuSeen,
+    Gpus,
     History,
     Incident,
     Ledger,
     Marker,
+    Orchestrator,
     OriginVerdict,
     Pod,
     Recovery,
@@ -61,7 +70,7 @@ CLASSES: Final[tuple[type, ...]] = (
     _Open,
 )
 ENUMS: Final = (State,)
-OUTSIDE: Final = (Thresholds,)
+OUTSIDE: Final = (Thresholds, XidTable)
 """Configuration of this start, which is no memory."""
 
 REGISTRY: Final = Registry(CLASSES, ENUMS, OUTSIDE)

@@ -168,6 +168,80 @@ class VerdictSeen:
         return round(self.mono * 1e6), 3
 
 
+@dataclass(frozen=True, slots=True)
+class GpuSeen:
+    """Something happened to a GPU of this machine, as its driver tells.
+
+    `kind`: `xid`, an error that the driver reported (`xid` is its number; `count` of them, the last at this time); `ecc`, memory errors
+    that could not be corrected (`count` more of them); `nvlink`, errors of its links (`count` more); `lost`, it does not answer any more;
+    `back`, it answers again; `remap`, a bad row could not be replaced.
+    """
+
+    uuid: str
+    kind: Literal["xid", "ecc", "nvlink", "lost", "back", "remap"]
+    mono: float
+    wall: float
+    """Seconds since 1970."""
+    xid: int = 0
+    count: int = 1
+    text: str = ""
+    """For people, short: what the driver said, or which counter rose."""
+    parts: tuple[str, ...] = ()
+    """UUIDs of its MIG devices, as ranks may name them."""
+
+    @property
+    def key(self) -> Key:
+        """Its place in time."""
+        return round(self.mono * 1e6), 1
+
+
+@dataclass(frozen=True, slots=True)
+class GpusFound:
+    """The GPUs of this machine, told when they are first seen and when something about that changes."""
+
+    gpus: tuple[tuple[str, ...], ...]
+    """Of each its number, UUID, address on the bus and model: the values of its labels."""
+    parts: tuple[tuple[str, str], ...]
+    """UUIDs of MIG instances, each with that of the GPU it is a part of."""
+    mono: float
+
+    @property
+    def key(self) -> Key:
+        """Its place in time."""
+        return round(self.mono * 1e6), 0
+
+
+@dataclass(frozen=True, slots=True)
+class PodStatusSeen:
+    """What the orchestrator tells of this pod, or of an earlier one in its place.
+
+    `kind`: `heard`, it answers at all; `container`, a container ended; `disruption`, the pod is taken away, or was.
+    """
+
+    kind: Literal["heard", "container", "disruption"]
+    mono: float
+    """When it was read."""
+    wall: float
+    """When it happened, by the orchestrator's clock: seconds since 1970, the end of its whole second for a container."""
+    happening: str = ""
+    """Names it, so that the same one told again is known again."""
+    reason: str = "other"
+    """One of `labels.CONTAINER_ENDS` or `labels.DISRUPTIONS`."""
+    cause: str | None = None
+    """What it tells of why, one of `labels.CAUSES`."""
+    sure: bool = True
+    """That cause is beyond doubt."""
+    exit_code: int | None = None
+    """Of a container; negative is a signal."""
+    text: str = ""
+    """For people, short."""
+
+    @property
+    def key(self) -> Key:
+        """Its place in time."""
+        return round(self.mono * 1e6), 3
+
+
 Key = tuple[int, int]
 """Place in time: microseconds, and at equal times steps before events before deaths.
 
@@ -175,7 +249,7 @@ Journal lines round to microseconds, so a step that came just before a line must
 comes before its death.
 """
 
-Observation = EventSeen | StepSeen | StepsSeen | DeathSeen | VerdictSeen
+Observation = EventSeen | StepSeen | StepsSeen | DeathSeen | VerdictSeen | GpuSeen | GpusFound | PodStatusSeen
 
 
 @dataclass(frozen=True, slots=True)

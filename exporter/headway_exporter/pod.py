@@ -11,13 +11,27 @@ from collections import Counter, deque
 from typing import TYPE_CHECKING, Any, Final
 
 from headway.events import Event
-from headway_exporter import bulk, losses, podstate
+from headway_exporter import bulk, gpu_join, losses, podstate
 from headway_exporter import evidence as signs
 from headway_exporter.checkpoints import Checkpoints
 from headway_exporter.claims import claim
 from headway_exporter.failures import Failures
+from headway_exporter.gpus import Gpus
+from headway_exporter.health.cgroups import Container
 from headway_exporter.ledger import Ledger
-from headway_exporter.observations import NANOSECONDS, DeathSeen, EventSeen, StepSeen, StepsSeen, VerdictSeen
+from headway_exporter.observations import (
+    NANOSECONDS,
+    DeathSeen,
+    EventSeen,
+    GpuSeen,
+    GpusFound,
+    PodStatusSeen,
+    StepSeen,
+    StepsSeen,
+    VerdictSeen,
+)
+from headway_exporter.orchestrator import Orchestrator
+from headway_exporter.orchestrator import evidence as told_by_orchestrator
 from headway_exporter.replay import ReplayChecks
 from headway_exporter.runinfo import RunInfo
 from headway_exporter.slots import TERMINATION_SIGNALS, Slot, mark_gone
@@ -27,6 +41,7 @@ from headway_exporter.thresholds import DEFAULT, Thresholds
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from headway_exporter.health.xids import XidTable
     from headway_exporter.observations import Observation
     from headway_exporter.origins import Claim
     from headway_exporter.scene import Evidence
@@ -34,6 +49,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger("headway.exporter")
 
 MOST_SLOTS: Final = 64
+MOST_TOLD: Final = 8
+"""Observations that could not be folded and are logged; all are counted."""
 WALL_STEP_SECONDS: Final = 1.0
 
 
@@ -41,9 +58,18 @@ class Pod:
     """The state of one pod of one run."""
 
     def __init__(
-        self, run: str, pod_index: str, thresholds: Thresholds = DEFAULT, *, shared_verdicts: bool = False
+        self,
+        run: str,
+        pod_index: str,
+        thresholds: Thresholds = DEFAULT,
+        *,
+        shared_verdicts: bool = False,
+        xids: XidTable | None = None,
     ) -> None:
-        """`shared_verdicts`: where a failure of several pods began is settled between them; whoever folds tells by `VerdictSeen`."""
+        """`shared_verdicts`: where a failure of several pods began is settled between them; whoever folds tells by `VerdictSeen`.
+
+        `xids`: what the driver's errors mean; None: the built-in table.
+        """
         self.run = run
         self.pod_index = pod_index
         self.info = RunInfo()
@@ -53,6 +79,9 @@ class Pod:
         self.checkpoints = Checkpoints()
         self.steps = Steps()
         self.replay_checks = ReplayChecks()
+        self.gpus = Gpus(xids)
+        self.container = Container()
+        self.orchestrator = Orchestrator()
         self.dropped: Counter[str] = Counter()
         self.clock_anomalies: Counter[str] = Counter()
         self.exports: Counter[tuple[str, str]] = Counter()
@@ -72,7 +101,7 @@ class Pod:
         self._launcher_gone = False
         self._gone_since = 0.0
         self.last_trace = 0.0
-        self._oom_kills: int | None = None
+        self._told = 0
 
     # Time.
 
@@ -134,7 +163,7 @@ class Pod:
         self._generation = (self._generation[0], self._launchers, self._generation[2] + 1)
         self._gone_since = self.last_trace
         self._launcher_gone = True
-        self._oom_kills = None
+        self.container.replaced()
         self._note_state(self.last_trace)
 
     # The fold.
@@ -146,7 +175,15 @@ class Pod:
                 self._take(seen)
             except Exception:  # noqa: BLE001, PERF203 - whatever a journal holds, the rest of it counts
                 self.dropped["malformed"] += 1
-                _log.exception("an observation could not be folded: %.300r", seen)
+                self._tell_of(seen)
+
+    def _tell_of(self, seen: Observation) -> None:
+        """With the traceback, the first few times: a journal that is full of them must not fill the log."""
+        self._told += 1
+        if self._told <= MOST_TOLD:
+            _log.exception("an observation could not be folded: %.300r", seen)
+        if self._told == MOST_TOLD:
+            _log.error('further ones are only counted: headway_events_dropped_total{reason="malformed"}')
 
     def _take(self, seen: Observation) -> None:
         if isinstance(seen, StepsSeen):
@@ -154,6 +191,16 @@ class Pod:
             return
         if isinstance(seen, VerdictSeen):  # no trace of the trainer
             self.failures.decide(seen.incident, seen.verdict)
+            return
+        if isinstance(seen, GpuSeen):
+            self.gpus.fold(seen)
+            gpu_join.arrived(self.failures, self.gpus, seen)
+            return
+        if isinstance(seen, GpusFound):
+            self.gpus.found(seen)
+            return
+        if isinstance(seen, PodStatusSeen):
+            self._hear(seen)
             return
         if isinstance(seen, StepSeen):
             self._step(seen)
@@ -264,6 +311,8 @@ class Pod:
             self.replay_checks.rolled_back(step)
         elif event.kind == "sample":
             self._sample(slot, event)
+        elif event.kind == "nccl_trace":
+            self.failures.hear(signs.trace(slot, event))
         elif event.kind == "train_finished":
             self._finish(slot, at)
             if self.finished:
@@ -295,6 +344,12 @@ class Pod:
             self.failures.late(late, ended)
         else:
             self._fail(signs.from_launcher(slot, event))
+
+    def _hear(self, seen: PodStatusSeen) -> None:
+        """The orchestrator's word: no trace of the trainer, and of a run that is complete it explains nothing."""
+        told = told_by_orchestrator(seen, seen.wall - self._offset) if self.orchestrator.fold(seen) else None
+        if told is not None and not self.finished:
+            self.failures.hear(told)
 
     # Lives.
 
@@ -335,7 +390,7 @@ class Pod:
             if self._launchers == self._generation[1]:
                 self._gone_since = self.last_trace
             self._generation = generation
-            self._oom_kills = None  # a new container counts from 0
+            self.container.replaced()
         return generation
 
     def _unexplained(self, slot: Slot, event: Event, again: bool) -> None:
@@ -389,7 +444,7 @@ class Pod:
             for slot in self.slots.values()
             if slot.life is not None and not slot.reserve
         )
-        self.failures.fail(
+        began = self.failures.fail(
             evidence,
             tip=self.ledger.tip or 0,
             mark=self.mark,
@@ -398,6 +453,14 @@ class Pod:
             incarnation=self._incarnation,
             booked=self.ledger.booked(losses.STATES),
         )
+        if began:
+            gpu_join.began(self.failures, self.gpus)
+        self._out_of_memory(evidence.at, evidence.wall, self.failures.limits.oom_before_seconds)
+
+    def _out_of_memory(self, at: float, wall: float, within_seconds: float) -> None:
+        """Whether the failure under way was the kernel's, which had no memory left."""
+        if self.failures.recovering is not None and self.container.take_kill(at, within_seconds):
+            self.failures.ran_out_of_memory(signs.out_of_memory(at, wall, self.container.kills))
 
     def _checkpoint(self, slot: Slot, event: Event) -> None:
         completed = self.steps.completed
@@ -427,11 +490,8 @@ class Pod:
             books.reached(_ns(event.mono), step - 1)  # the newest may yet be on its way through the ring
         self._writer_dropped(slot, event.fields)
         self.info.phase_gaps_seen(event.fields.get("phase_gaps", {}))
-        kills = event.fields.get("oom_kills")
-        if kills is not None:
-            if self._oom_kills is not None and kills > self._oom_kills:
-                self.failures.oom_rose = event.mono
-            self._oom_kills = kills
+        self.container.sample(event)
+        self._out_of_memory(event.mono, event.wall, 0.0)
 
     def _writer_dropped(self, slot: Slot, fields: Any) -> None:
         count = min(fields.get("dropped", 0), 1 << 50)

@@ -15,7 +15,7 @@ from copy import deepcopy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from headway_exporter import losses
+from headway_exporter import gpu_evidence, losses
 from headway_exporter.incident_ids import trace_id
 from headway_exporter.incidents import CLOSED
 from headway_exporter.observations import NANOSECONDS
@@ -77,6 +77,8 @@ def due(pod: Pod) -> list[dict[str, Any]]:
         known = _known(incident)
         if known == incident.looked_at:
             incident.at_rest = _nothing_can_come(pod, incident)
+            for recovery in incident.recoveries if incident.at_rest else ():
+                recovery.let_go()
             continue
         made = record(pod, incident, wall)
         if _checksum(made) == incident.written:
@@ -111,6 +113,7 @@ def _known(incident: Incident) -> str:
         *(
             (
                 len(one.evidence),
+                len(one.gpu),
                 one.layer,
                 one.loaded,
                 list(one.phases.values()),
@@ -258,10 +261,17 @@ def _markers(incident: Incident) -> tuple[Marker, ...]:
 
 
 def _all_evidence(incident: Incident, detail: _Detail) -> list[dict[str, Any]]:
-    """The first and the last signs, in the order of time."""
-    told = [(item, one) for recovery in incident.recoveries for one in recovery.tries for item in one.evidence]
-    told.sort(key=lambda pair: pair[0].at)
-    return [_evidence(incident, item, one, detail) for item, one in _ends(told, detail.evidence)]
+    """The first and the last signs, in the order of time; a part of the room is for what happened to GPUs."""
+    tries = [one for recovery in incident.recoveries for one in recovery.tries]
+    gpus = [(item, one) for one in tries for item in gpu_evidence.telling(one.gpu, one.evidence)]
+    told = sorted(((item, one) for one in tries for item in one.evidence), key=_at)
+    gpus = list(_ends(sorted(gpus, key=_at), detail.evidence // 4))
+    both = sorted([*_ends(told, detail.evidence - len(gpus)), *gpus], key=_at)
+    return [_evidence(incident, item, one, detail) for item, one in both]
+
+
+def _at(sign: tuple[Evidence, Try]) -> float:
+    return sign[0].at
 
 
 def _evidence(incident: Incident, item: Evidence, one: Try, detail: _Detail) -> dict[str, Any]:
@@ -275,6 +285,8 @@ def _evidence(incident: Incident, item: Evidence, one: Try, detail: _Detail) -> 
         "exit_code": _whole(item.exit_code),
         "signature": item.signature[: detail.characters],
         "traceback": item.traceback[-detail.traceback_characters :],
+        "path": item.path or None,
+        "bytes": _whole(item.size_bytes),
     }
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from headway_exporter.causes import UNKNOWN, Diagnosis
 from headway_exporter.labels import LAYERS
+from headway_exporter.scene import BESIDE_KINDS, ORCHESTRATOR_KINDS
 
 if TYPE_CHECKING:
     from headway_exporter.origins import OriginVerdict
@@ -22,10 +23,17 @@ DecidedBy = Literal["verdict", "alone", "timeout"]
 """verdict: all pods took the one that the lowest of them wrote; alone: there was nobody to ask; timeout: no verdict came in time."""
 
 MOST_EVIDENCE: Final = 32
+MOST_GPU: Final = 8
+"""Happenings of each class that are kept of a try's GPUs: many echoes must not leave out the one fault."""
+MOST_OLD_EVIDENCE: Final = 4
+"""Of a try that nobody judges any more."""
 MOST_TRIES: Final = 8
 """Tries of one recovery that are kept in detail, the first and the last ones; all are counted."""
 
-_BY_ORCHESTRATOR: Final = frozenset({"launcher_exit", "vanished"})
+MOST_BESIDE: Final = 16
+"""What is no sign of a failure and has room beyond that: it comes last, and tells most."""
+
+_BY_ORCHESTRATOR: Final = frozenset({"launcher_exit", "vanished", *ORCHESTRATOR_KINDS})
 _BY_LAUNCHER: Final = frozenset({"death", "exit", "heartbeat", "group_failed", "replaced"})
 
 
@@ -61,16 +69,49 @@ class Try:
     restarted_wall: float | None = None
     phases: dict[str, float] = field(default_factory=dict)
     """Seconds by recovery phase, once it is over."""
+    gpu: list[Evidence] = field(default_factory=list)
+    """What happened to the GPUs of its ranks, apart from the signs: it may be older than the failure."""
 
     def add(self, evidence: Evidence) -> bool:
         """One more sign; False beyond a bound: the first ones tell the story."""
         self.stopped = self.stopped or evidence.kind == "stop"
         if evidence.kind == "death":
             self.timeline.died(evidence.at)
-        room = len(self.evidence) < MOST_EVIDENCE
+        most = MOST_EVIDENCE + MOST_BESIDE if evidence.kind in BESIDE_KINDS else MOST_EVIDENCE
+        room = len(self.evidence) < most
         if room:
             self.evidence.append(evidence)
         return room
+
+    def add_gpu(self, happening: Evidence) -> bool:
+        """Something that happened to a rank's GPU; False: the same is known already, or too much of its class."""
+        alike = [item for item in self.gpu if item.gpu_class == happening.gpu_class]
+        known = {(item.slot, item.gpu, item.xid, item.category) for item in alike}
+        if len(alike) >= MOST_GPU or (happening.slot, happening.gpu, happening.xid, happening.category) in known:
+            return False
+        self.gpu.append(happening)
+        return True
+
+    @property
+    def seen_here(self) -> list[Evidence]:
+        """The signs in the pod's own journals: what opened and dates it."""
+        return [item for item in self.evidence if item.kind not in BESIDE_KINDS]
+
+    @property
+    def container_ended(self) -> bool:
+        """A container ended, so that no launcher can have restarted."""
+        return any(item.kind == "container" for item in self.evidence)
+
+    @property
+    def cancelled(self) -> bool:
+        """The launcher was told to end, and not because the orchestrator takes the pod away, to make another one."""
+        return self.stopped and not any(item.kind == "disruption" for item in self.evidence)
+
+    def let_go(self) -> None:
+        """It will not be judged again: what only a judgement needs is forgotten, else a crash loop of many ranks fills the memory."""
+        if self.over and self.decided_by is not None:
+            self.markers = tuple(marker for marker in self.markers if marker.rank == self.diagnosis.origin)
+            del self.evidence[MOST_OLD_EVIDENCE:]
 
     @property
     def expected_layer(self) -> str:
@@ -128,6 +169,11 @@ class Recovery:
         if len(self.tries) > MOST_TRIES:
             del self.tries[1]  # the first one tells how it began
 
+    def let_go(self) -> None:
+        """As `Try.let_go`, for all of them."""
+        for one in self.tries:
+            one.let_go()
+
     def restarted_by(self, layer: str, at: float) -> None:
         """The try under way got as far as a new process, or into training again."""
         self.current.restarted, self.current.layer = at, layer
@@ -158,7 +204,7 @@ class Recovery:
         restarted = self.current.restarted
         if restarted is not None and since >= restarted:
             return begin >= since
-        own = [item.at for item in self.current.evidence if item.slot == slot.number and item.kind != "interruption"]
+        own = [item.at for item in self.current.seen_here if item.slot == slot.number and item.kind != "interruption"]
         return bool(own) and begin >= max(own)
 
 

@@ -1,9 +1,10 @@
-"""The exposition's text, family by family: what did not change since the last scrape is not rendered again.
+"""The exposition's text, metric by metric: what did not change since the last scrape is not rendered again.
 
-prometheus_client takes some 20 microseconds a series, nearly all of them for names and labels, which hardly ever change. So each family
-goes through the library's own encoder by itself, and its lines are kept beside the samples they were made of. A family with the same
-values is answered from there; one where only values changed gets them written anew behind what its lines begin with. The answer is
-the library's to the byte: an exposition is its families, one after the other, and in OpenMetrics a last line.
+prometheus_client takes some 20 microseconds a series, nearly all of them for names and labels, which hardly ever change. So each metric
+goes through the library's own encoder by itself, and its lines are kept beside what they were made of: label values and numbers. A metric
+with the same ones is answered from there; one where only numbers changed gets them written anew behind what its lines begin with, and the
+library's objects are not even made. The answer is the library's to the byte: an exposition is its families, one after the other, and in
+OpenMetrics a last line.
 """
 
 from __future__ import annotations
@@ -11,38 +12,58 @@ from __future__ import annotations
 import threading
 from array import array
 from collections import OrderedDict
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass
+from itertools import accumulate
+from operator import is_
+from typing import TYPE_CHECKING, Final, Protocol
 
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
+from headway_exporter.collectors import family, grouped
+from headway_exporter.distribution import Distribution
+from headway_exporter.schema import METRICS
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from prometheus_client.metrics_core import Metric as Family
-    from prometheus_client.samples import Sample
+
+    from headway_exporter.collectors import Sample
+    from headway_exporter.schema import Metric
 
     Encoder = Callable[[Collector], bytes]
 
 MOST_FORMATS: Final = 4
-"""Formats whose families are kept: a client may ask for any version, and two Prometheus servers never ask for more than two."""
+"""Formats whose text is kept: a client may ask for any version, and two Prometheus servers never ask for more than two."""
 
 
-@dataclass(frozen=True, slots=True)
+class Source(Protocol):
+    """What there is to show."""
+
+    @property
+    def common(self) -> tuple[str, ...]:
+        """Values of the labels that every series has; always the same."""
+
+    def shown(self) -> Iterable[Sample]:
+        """All samples of now."""
+
+
+@dataclass(slots=True)
 class _Rendered:
-    """Bytes of a family and all they depend on."""
+    """Bytes of a metric and all they depend on."""
 
-    heading: tuple[str, str, str, str]
-    numbers: bytes
-    """The values bit by bit: NaN equals NaN, and 0.0 is not -0.0."""
     samples: list[Sample]
+    labels: list[tuple[str, ...]]
+    exemplars: list[dict[int, tuple[str, float, float]]]
+    numbers: array[float]
+    """Compared bit by bit: NaN equals NaN, and 0.0 is not -0.0."""
     text: bytes
-    head: bytes = b""
-    """Help and type, when there are `beginnings`."""
-    beginnings: tuple[bytes, ...] | None = None
-    """The samples' lines up to their values; None: they hold more than that (an exemplar, a timestamp)."""
+    head: bytes
+    """Help and type."""
+    beginnings: list[bytes] | None
+    """The lines up to their values; None: they hold more than that (an exemplar)."""
 
 
 class _One(Collector):
@@ -57,13 +78,15 @@ class _One(Collector):
 
 
 class Rendering:
-    """Renders a collector's families in the format that a client asks for; safe to call from several threads.
+    """Renders what a source shows in the format that a client asks for; safe to call from several threads.
 
-    Keeps the last text of each family for each of the last `MOST_FORMATS` formats asked for.
+    Keeps the last text of each metric for each of the last `MOST_FORMATS` formats asked for.
     """
 
-    def __init__(self, collector: Collector) -> None:
-        self._collector = collector
+    def __init__(self, source: Source, catalogue: Mapping[str, Metric] = METRICS) -> None:
+        """`catalogue`: the metrics by name, in the order in which they are shown; a sample of another one is left out."""
+        self._source = source
+        self._catalogue = catalogue
         self._lock = threading.Lock()
         self._kept: OrderedDict[str, dict[str, _Rendered]] = OrderedDict()
 
@@ -73,10 +96,9 @@ class Rendering:
             encode, content_type = choose_encoder(accept)
         except (TypeError, ValueError):  # a version in it that is no number
             encode, content_type = choose_encoder("")
-        families = list(self._collector.collect())
+        found = grouped(self._source.shown())
         with self._lock:
-            kept = self._of_format(content_type)
-            body = b"".join(self._parts(families, encode, kept))
+            body = b"".join(self._parts(found, encode, self._of_format(content_type)))
         return body, content_type
 
     def _of_format(self, content_type: str) -> dict[str, _Rendered]:
@@ -86,73 +108,78 @@ class Rendering:
             self._kept.popitem(last=False)
         return kept
 
-    @staticmethod
-    def _parts(families: list[Family], encode: Encoder, kept: dict[str, _Rendered]) -> Iterator[bytes]:
+    def _parts(self, found: Mapping[str, list[Sample]], encode: Encoder, kept: dict[str, _Rendered]) -> Iterator[bytes]:
         end = encode(_One())  # what follows the last family, once
-        for gone in kept.keys() - {family.name for family in families}:
-            del kept[gone]
-        for family in families:
-            known = kept[family.name] = _now(kept.get(family.name), family, encode, end)
+        for name, metric in self._catalogue.items():
+            series = found.get(name)
+            if series is None:
+                kept.pop(name, None)
+                continue
+            known = kept[name] = self._now(kept.get(name), metric, series, encode, end)
             yield known.text
         yield end
 
-
-def _now(known: _Rendered | None, family: Family, encode: Encoder, end: bytes) -> _Rendered:
-    """The family as it is now, with as little rendering as that takes."""
-    if known is None or known.heading != _heading(family) or not _alike(known.samples, family.samples):
-        return _rendered(family, encode, end)
-    numbers = _numbers(family)
-    if known.numbers == numbers:
+    def _now(
+        self, known: _Rendered | None, metric: Metric, series: list[Sample], encode: Encoder, end: bytes
+    ) -> _Rendered:
+        """The metric as it is now, with as little rendering as that takes."""
+        if known is not None and len(known.samples) == len(series) and all(map(is_, known.samples, series)):
+            return known  # what was persisted is shown again and again
+        labels, exemplars = [own for _, own, _ in series], _exemplars(metric, series)
+        values = _values(metric, series)
+        if known is None or known.labels != labels or known.exemplars != exemplars or len(known.numbers) != len(values):
+            return _rendered(metric, self._source.common, series, encode, end)
+        known.samples = series
+        if known.numbers.tobytes() == values.tobytes():
+            return known
+        if known.beginnings is None:
+            return _rendered(metric, self._source.common, series, encode, end)
+        known.numbers = values
+        known.text = known.head + b"".join(map(bytes.__add__, known.beginnings, map(_text, values)))
         return known
-    if known.beginnings is None:
-        return _rendered(family, encode, end)
-    values = (_text(sample) for sample in family.samples)
-    lines = map(bytes.__add__, known.beginnings, values)
-    return replace(known, numbers=numbers, samples=family.samples, text=known.head + b"".join(lines))
 
 
-def _rendered(family: Family, encode: Encoder, end: bytes) -> _Rendered:
-    text = encode(_One(family))
+def _values(metric: Metric, series: list[Sample]) -> array[float]:
+    """The numbers in the order of their lines."""
+    if metric.type != "histogram":
+        return array("d", [value for _, _, value in series])  # type: ignore[misc]
+    numbers = array("d")
+    for _, _, value in series:
+        if isinstance(value, Distribution):
+            counts = list(accumulate(value.counts))
+            numbers.extend([*counts, counts[-1], value.total])
+    return numbers
+
+
+def _exemplars(metric: Metric, series: list[Sample]) -> list[dict[int, tuple[str, float, float]]]:
+    """Of each histogram; nothing else has any."""
+    if metric.type != "histogram":
+        return []
+    return [value.exemplars.copy() for _, _, value in series if isinstance(value, Distribution)]
+
+
+def _rendered(metric: Metric, common: tuple[str, ...], series: list[Sample], encode: Encoder, end: bytes) -> _Rendered:
+    """The metric rendered by the library."""
+    text = encode(_One(family(metric, common, series)))
     if not text.endswith(end):
-        raise ValueError(f"prometheus_client ended the family {family.name} with {text[-20:]!r} instead of {end!r}")
+        raise ValueError(f"prometheus_client ended the family {metric.name} with {text[-20:]!r} instead of {end!r}")
     text = text[: len(text) - len(end)]
-    rendered = _Rendered(_heading(family), _numbers(family), family.samples, text)
     lines = [line + b"\n" for line in text.split(b"\n")[:-1]]
     first = next((at for at, line in enumerate(lines) if not line.startswith(b"#")), len(lines))
-    beginnings = _beginnings(lines[first:], family.samples)
-    return replace(rendered, head=b"".join(lines[:first]), beginnings=beginnings)
+    values, exemplars = _values(metric, series), _exemplars(metric, series)
+    beginnings = None if any(exemplars) else _beginnings(lines[first:], values)
+    labels = [own for _, own, _ in series]
+    return _Rendered(series, labels, exemplars, values, text, b"".join(lines[:first]), beginnings)
 
 
-def _beginnings(lines: list[bytes], samples: list[Sample]) -> tuple[bytes, ...] | None:
-    """What precedes the value in each line; None unless each line is one sample's and ends with its value."""
-    values = [_text(sample) for sample in samples]
-    plain = all(sample.timestamp is None and sample.exemplar is None for sample in samples)
-    if not plain or len(lines) != len(values):
+def _beginnings(lines: list[bytes], values: array[float]) -> list[bytes] | None:
+    """What precedes the value in each line; None unless each line is one value's and ends with it."""
+    ends = [_text(value) for value in values]
+    if len(lines) != len(ends) or not all(line.endswith(b" " + end) for line, end in zip(lines, ends, strict=True)):
         return None
-    if not all(line.endswith(b" " + value) for line, value in zip(lines, values, strict=True)):
-        return None
-    return tuple(line[: len(line) - len(value)] for line, value in zip(lines, values, strict=True))
+    return [line[: len(line) - len(end)] for line, end in zip(lines, ends, strict=True)]
 
 
-def _text(sample: Sample) -> bytes:
+def _text(value: float) -> bytes:
     """The value as the library writes it, and the line's end."""
-    return f"{floatToGoString(sample.value)}\n".encode()  # type: ignore[no-untyped-call]
-
-
-def _heading(family: Family) -> tuple[str, str, str, str]:
-    return family.name, family.documentation, family.type, family.unit
-
-
-def _numbers(family: Family) -> bytes:
-    return array("d", [sample.value for sample in family.samples]).tobytes()
-
-
-def _alike(before: list[Sample], now: list[Sample]) -> bool:
-    """Whether all but the values is equal."""
-    return len(before) == len(now) and all(
-        one.labels == other.labels
-        and one.name == other.name
-        and one.timestamp == other.timestamp
-        and one.exemplar == other.exemplar
-        for one, other in zip(before, now, strict=True)
-    )
+    return f"{floatToGoString(value)}\n".encode()  # type: ignore[no-untyped-call]

@@ -10,7 +10,7 @@ import logging
 import threading
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from headway import clock
 from headway.events import parse
@@ -23,10 +23,15 @@ from headway_exporter.state_files import LEDGER, Ledger, StateFileError, read_le
 from headway_exporter.status import status
 from headway_exporter.thresholds import DEFAULT, Thresholds
 
+if TYPE_CHECKING:
+    from headway_exporter.health.xids import XidTable
+
 _log = logging.getLogger("headway.exporter")
 
 READ_SECONDS: Final = 30.0
 """Longest wait for the state folder at the start."""
+TELL_SECONDS: Final = 3.0
+"""So long it may take before a word is said about it."""
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -39,10 +44,12 @@ class Where:
     pod_index: str
     silence_seconds: float
     thresholds: Thresholds = DEFAULT
+    xids: XidTable | None = None
+    """What the driver's errors mean; None: the built-in table."""
 
     def new_pod(self, *, shared_verdicts: bool) -> Pod:
         """One that knows nothing; configuration that is no memory is given to it here."""
-        return Pod(self.run, self.pod_index, self.thresholds, shared_verdicts=shared_verdicts)
+        return Pod(self.run, self.pod_index, self.thresholds, shared_verdicts=shared_verdicts, xids=self.xids)
 
 
 @dataclass(frozen=True)
@@ -99,7 +106,7 @@ def _recalled(ledger: Ledger, where: Where) -> Beginning:
     shift_ns, mono = int(saved["shift_ns"]), clock.monotonic()
     same_clock = saved["boot"] == _boot_id() and mono + shift_ns / NANOSECONDS >= pod.now
     if not same_clock or not anything_left(where.directory / where.run, saved):
-        held = (EventSeen(slot, parse(line.encode())) for slot, line in saved["held"])
+        held = (EventSeen(slot, parse(line.encode(), most=None)) for slot, line in saved["held"])
         pod.fold(moved(seen, shift_ns) for seen in held)
         pod.came_back()
         saved = {**saved, "held": [], "lives": {}}
@@ -122,7 +129,12 @@ def _within(seconds: float, folder: Path, where: Where) -> Ledger | StateFileErr
     answers: list[Ledger | StateFileError | str | None] = []
     thread = threading.Thread(target=lambda: answers.append(_load(folder, where)), name="headway-load", daemon=True)
     thread.start()
-    thread.join(seconds)
+    thread.join(min(TELL_SECONDS, seconds))
+    if thread.is_alive():
+        _log.warning(
+            "state folder: %s does not answer; no counters are served until it does, or for %g s", folder, seconds
+        )
+        thread.join(seconds - TELL_SECONDS)
     return answers[0] if answers else f"{folder} did not answer within {seconds:.0f} s"
 
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from headway.events import Event
 
 _TEXT_LIMIT: Final = 128
+_PATH_LIMIT: Final = 4_096
 _MOST_DECLARED: Final = 64
 _SETTINGS: Final = (
     "total_steps",
@@ -44,6 +45,8 @@ class RunInfo:
         self.backend = ""
         self.torch_version = ""
         self.nvrx_version = ""
+        self.checkpoint_dir = ""
+        """Folder of the checkpoints, as the trainer sees it; empty: it does not say."""
         self.pods_expected: int | None = None
         self.world_size: int | None = None
         self.settings: dict[str, float] = {}
@@ -62,6 +65,7 @@ class RunInfo:
             self.started_wall = event.wall
         self.node = _text(fields.get("node"), self.node)
         self.backend = _text(fields.get("backend"), self.backend)
+        self.checkpoint_dir = fields.get("checkpoint_dir", self.checkpoint_dir)[:_PATH_LIMIT]
         versions = fields.get("versions", {})
         told = {name: text for name, text in versions.items() if isinstance(text, str)}
         self.versions = _with(self.versions, told)

@@ -19,8 +19,17 @@ EvidenceKind = Literal[
     "launcher_exit",
     "stop",  # the launcher was told to end
     "replaced",  # a new life without a word about the end of the old one
+    "oom",  # the kernel killed a process of the container for lack of memory
     "vanished",  # the pod was started again without a word about its end
+    "gpu",  # something happened to a rank's GPU, as its driver tells; kept apart from the other signs
+    "container",  # a container of the pod ended, says the orchestrator
+    "disruption",  # the orchestrator takes the pod away, or its node is gone
+    "trace",  # a rank's last collectives are in a file
 ]
+ORCHESTRATOR_KINDS: Final = frozenset({"container", "disruption"})
+"""Told from outside, late, and to the second: they explain a failure, and never open or date one."""
+BESIDE_KINDS: Final = ORCHESTRATOR_KINDS | {"trace"}
+"""What belongs to a failure and is no sign of one."""
 LAUNCHER_KINDS: Final = frozenset({"exit", "heartbeat", "group_failed", "launcher_exit"})
 IN_PHASE: Final = frozenset({"checkpoint_load", "checkpoint_save", "data_wait", "eval"})
 """States in which a rank is on its own business while others may wait for it."""
@@ -37,7 +46,7 @@ class Evidence:
     """For people, short."""
     slot: int | None = None
     category: str | None = None
-    """A cause that the exception itself tells."""
+    """A cause that the exception itself tells, or the orchestrator."""
     signature: str = ""
     """What it has in common with other exceptions of its kind."""
     exit_code: int | None = None
@@ -49,6 +58,19 @@ class Evidence:
     """Time since the process completed its last step; 0 when the time of its death is not known."""
     traceback: str = ""
     """The innermost frames of an exception, as far as they are kept."""
+    gpu: str = ""
+    """UUID of the GPU that it happened to."""
+    gpu_class: str = ""
+    """One of `xids.XidClass`."""
+    xid: int | None = None
+    hint: Literal["", "gpu", "program"] = ""
+    """What it says that a program's fault came again (`gpu_evidence.Hint`)."""
+    sure: bool = True
+    """What `category` says is beyond doubt."""
+    path: str = ""
+    """File that was kept, as the trainer's container sees it."""
+    size_bytes: int | None = None
+    """Of that file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +112,8 @@ class Scene:
     heartbeat_timeout: float | None = None
     """Seconds without a heartbeat after which a monitor kills its rank; None: not in force or not known."""
     thresholds: Thresholds = DEFAULT
+    gpu: tuple[Evidence, ...] = ()
+    """What happened to the GPUs of these ranks, apart from the evidence: it may be older than the failure."""
 
     @property
     def begin(self) -> float:

@@ -16,19 +16,32 @@ from headway_exporter.labels import (
     CAUSES,
     CLOCK_ANOMALIES,
     COLLECTORS,
+    CONTAINER_ENDS,
+    DISRUPTIONS,
     DROP_REASONS,
+    ECC_COUNTERS,
+    ECC_TYPES,
     ENTITY_KINDS,
     EXPORT_OUTCOMES,
+    GPU_CLOCKS,
+    GPU_SENSORS,
+    GPU_THROTTLE_REASONS,
     INCIDENT_OUTCOMES,
     LAYERS,
+    MEMORY_SCOPES,
+    NIC_ERRORS,
+    NVLINK_ERRORS,
     OUTCOMES,
     PHASES,
     REASONS,
     RECOVERY_PHASES,
+    REMAPPED_ROWS,
     REPLAY_RESULTS,
     SIGNALS,
     SOURCES,
     STATES,
+    VOLUMES,
+    XID_CLASSES,
 )
 
 Type = Literal["gauge", "counter", "histogram"]
@@ -69,6 +82,13 @@ _NO_TRAINER: Final = "before the first trainer process"
 _NO_STEP: Final = "before the first step"
 _NO_COMMIT: Final = "before the first durable checkpoint"
 _NO_INCIDENT: Final = "no incident is open"
+_NO_KUBERNETES: Final = "not in Kubernetes, or its API may not be asked"
+_NO_HOST: Final = "the machine could not be looked at"
+_NO_VOLUME: Final = "per volume: the folder is not known, not mounted here, or does not answer"
+_GPU: Final[Labels] = {"gpu": None, "UUID": None, "pci_bus_id": None, "modelName": None}
+_NO_GPU: Final = "no driver, or it does not answer for the GPU, or the GPU does not measure it"
+_NO_XID: Final = "per GPU: none was reported yet"
+_NO_CAUSE: Final = "per layer and cause: none yet (two in five of all series would be such zeros)"
 _NO_SAVE: Final = "before the first save was written"
 
 _CATALOGUE: Final = (
@@ -247,6 +267,7 @@ _CATALOGUE: Final = (
         "counter",
         "Restarts by cause, counted on the pod where the failure began, once it is decided.",
         {"layer": LAYERS, "cause": CAUSES},
+        absent=_NO_CAUSE,
     ),
     Metric(
         "headway_rank_failures_total",
@@ -348,6 +369,7 @@ _CATALOGUE: Final = (
         "counter",
         "Incidents by outermost layer and first cause, counted with the verdict on the pod where they began.",
         {"layer": LAYERS, "cause": CAUSES},
+        absent=_NO_CAUSE,
     ),
     Metric(
         "headway_entity_incidents",
@@ -356,7 +378,219 @@ _CATALOGUE: Final = (
         {"entity_kind": ENTITY_KINDS, "entity": None},
         absent="per entity: fewer than two",
     ),
+    # The host.
+    Metric(
+        "headway_host_memory_used_bytes",
+        "gauge",
+        "Memory in use that the kernel cannot take back at once: by the trainer's container, or on the whole node.",
+        {"scope": MEMORY_SCOPES},
+        absent="container: no trainer lives, or its samples do not tell",
+    ),
+    Metric(
+        "headway_host_memory_limit_bytes",
+        "gauge",
+        "What may be used: the container's limit, or all memory of the node.",
+        {"scope": MEMORY_SCOPES},
+        absent="container: likewise, or it has no limit",
+    ),
+    Metric(
+        "headway_host_memory_pressure_ratio",
+        "gauge",
+        "Share of the last minute in which some process of the node waited for memory (PSI).",
+        absent="the kernel does not tell",
+    ),
+    Metric(
+        "headway_host_cpu_ratio",
+        "gauge",
+        "Share of the node's processors that were busy since the last look, ten seconds ago.",
+        absent="before the second look",
+    ),
+    Metric(
+        "headway_host_load_ratio",
+        "gauge",
+        "Processes of the node that ran or waited to, mean of the last minute, for each processor: above 1 they wait.",
+        absent=_NO_HOST,
+    ),
+    Metric(
+        "headway_host_oom_kills_total",
+        "counter",
+        "Processes of the trainer's container that were killed for lack of memory, while a trainer looked.",
+    ),
+    Metric(
+        "headway_host_trainer_memory_bytes",
+        "gauge",
+        "Resident memory of the local ranks, without their checkpoint writers; shared pages count for each.",
+        absent="no trainer lives, or none was sampled yet",
+    ),
+    Metric(
+        "headway_host_open_files",
+        "gauge",
+        "Open files of the local rank that has the most.",
+        absent="no trainer lives, or none was sampled yet",
+    ),
+    # Network cards.
+    Metric(
+        "headway_nic_up",
+        "gauge",
+        "1 when each port of an InfiniBand, RoCE or EFA device that ever had a link has one, 0 when one has lost it.",
+        {"device": None},
+        absent="there is no such device, or its ports never had a link",
+    ),
+    Metric(
+        "headway_nic_errors_total",
+        "counter",
+        "What a device counts as errors, as it counts them; device is `all` for the sum where there are more than twelve.",
+        {"device": None, "kind": NIC_ERRORS},
+        absent="per device and kind: it does not count them",
+    ),
+    # Storage.
+    Metric(
+        "headway_storage_available_bytes",
+        "gauge",
+        "Free space of a volume.",
+        {"volume": VOLUMES},
+        absent=_NO_VOLUME,
+    ),
+    Metric("headway_storage_size_bytes", "gauge", "Size of a volume.", {"volume": VOLUMES}, absent=_NO_VOLUME),
+    Metric(
+        "headway_storage_inodes_available_ratio",
+        "gauge",
+        "Free share of the files that a volume can hold.",
+        {"volume": VOLUMES},
+        absent=_NO_VOLUME + ", or has no such limit",
+    ),
+    Metric(
+        "headway_storage_written_bytes_total",
+        "counter",
+        "Sizes of the saves in headway_checkpoint_write_seconds: over its sum, the pod's throughput.",
+    ),
+    Metric(
+        "headway_storage_read_bytes_total",
+        "counter",
+        "Sizes of the loads in headway_checkpoint_load_seconds: over its sum, the pod's throughput.",
+    ),
+    # GPUs, as their driver tells.
+    Metric(
+        "headway_gpu_up",
+        "gauge",
+        "1 when the driver answers for the GPU, 0 when it does not any more.",
+        _GPU,
+        absent="no driver, or it never answered",
+    ),
+    Metric(
+        "headway_gpu_utilization_ratio",
+        "gauge",
+        "Share of the last moments in which a kernel ran.",
+        _GPU,
+        absent=_NO_GPU,
+    ),
+    Metric("headway_gpu_memory_used_bytes", "gauge", "Memory in use.", _GPU, absent=_NO_GPU),
+    Metric("headway_gpu_memory_total_bytes", "gauge", "Memory that it has.", _GPU, absent=_NO_GPU),
+    Metric("headway_gpu_temperature_celsius", "gauge", "Temperature.", {**_GPU, "sensor": GPU_SENSORS}, absent=_NO_GPU),
+    Metric("headway_gpu_power_watts", "gauge", "Power that it draws.", _GPU, absent=_NO_GPU),
+    Metric("headway_gpu_power_limit_watts", "gauge", "Power that it may draw.", _GPU, absent=_NO_GPU),
+    Metric(
+        "headway_gpu_energy_joules_total", "counter", "Energy used since the driver was loaded.", _GPU, absent=_NO_GPU
+    ),
+    Metric("headway_gpu_clock_hertz", "gauge", "Clock.", {**_GPU, "domain": GPU_CLOCKS}, absent=_NO_GPU),
+    Metric(
+        "headway_gpu_throttle_active",
+        "gauge",
+        "1 for each reason that holds the clock down now.",
+        {**_GPU, "reason": GPU_THROTTLE_REASONS},
+        absent=_NO_GPU,
+    ),
+    Metric(
+        "headway_gpu_ecc_errors_total",
+        "counter",
+        "Memory errors: volatile since the driver was loaded, aggregate in the GPU's life.",
+        {**_GPU, "type": ECC_TYPES, "counter": ECC_COUNTERS},
+        absent=_NO_GPU,
+    ),
+    Metric(
+        "headway_gpu_remapped_rows",
+        "gauge",
+        "Rows of memory that were replaced, by the errors that were the reason.",
+        {**_GPU, "state": REMAPPED_ROWS},
+        absent=_NO_GPU,
+    ),
+    Metric(
+        "headway_gpu_row_remap_pending",
+        "gauge",
+        "1 when a row waits to be replaced at the next reset.",
+        _GPU,
+        absent=_NO_GPU,
+    ),
+    Metric("headway_gpu_row_remap_failed", "gauge", "1 when a bad row could not be replaced.", _GPU, absent=_NO_GPU),
+    Metric(
+        "headway_gpu_retired_pages",
+        "gauge",
+        "Pages of memory that are not used any more; GPUs that remap rows have none.",
+        _GPU,
+        absent=_NO_GPU,
+    ),
+    Metric(
+        "headway_gpu_pcie_replays_total", "counter", "Packets on the bus that were sent again.", _GPU, absent=_NO_GPU
+    ),
+    Metric(
+        "headway_gpu_nvlink_errors_total",
+        "counter",
+        "Errors of all its NVLinks together.",
+        {**_GPU, "kind": NVLINK_ERRORS},
+        absent=_NO_GPU,
+    ),
+    Metric("headway_gpu_nvlinks_active", "gauge", "NVLinks that are up.", _GPU, absent=_NO_GPU),
+    Metric(
+        "headway_gpu_recovery_action",
+        "gauge",
+        "What the driver asks for: 0 nothing, 1 a reset of the GPU, 2 a reboot, 3 to drain peers, 4 to drain and reset; see its manual.",
+        _GPU,
+        absent=_NO_GPU,
+    ),
+    Metric(
+        "headway_gpu_xid_errors_total",
+        "counter",
+        "Errors that the driver reported, by number (XID).",
+        {**_GPU, "xid": None, "class": XID_CLASSES},
+        absent=_NO_XID,
+    ),
+    Metric(
+        "headway_gpu_xid_last_timestamp_seconds",
+        "gauge",
+        "When the last of a class was reported.",
+        {**_GPU, "class": XID_CLASSES},
+        absent=_NO_XID,
+    ),
+    # The orchestrator.
+    Metric(
+        "headway_container_restarts",
+        "gauge",
+        "Restarts of a container of this pod, as Kubernetes counts them.",
+        {"container": None},
+        absent=_NO_KUBERNETES,
+    ),
+    Metric(
+        "headway_container_ends_total",
+        "counter",
+        "Ends of the pod's containers, and of those of the pods before it in its place, by how Kubernetes says that they ended.",
+        {"reason": CONTAINER_ENDS},
+        absent=_NO_KUBERNETES,
+    ),
+    Metric(
+        "headway_pod_disruptions_total",
+        "counter",
+        "How often Kubernetes took the pod, or one before it in its place, away, by why.",
+        {"reason": DISRUPTIONS},
+        absent=_NO_KUBERNETES,
+    ),
     # The sidecar itself.
+    Metric("headway_sidecar_memory_bytes", "gauge", "Resident memory of the sidecar.", absent=_NO_HOST),
+    Metric(
+        "headway_sidecar_cpu_ratio",
+        "gauge",
+        "Share of one processor that the sidecar used since its last look, ten seconds ago.",
+        absent="before the second look",
+    ),
     Metric(
         "headway_source_last_update_timestamp_seconds",
         "gauge",

@@ -19,11 +19,13 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from headway_exporter.rendering import Rendering
+from headway_exporter.schema import METRICS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from prometheus_client.registry import Collector
+    from headway_exporter.rendering import Source
+    from headway_exporter.schema import Metric
 
 _log = logging.getLogger("headway.exporter")
 
@@ -46,9 +48,9 @@ class Answer:
     """Called once the client has it."""
 
 
-def metrics(collector: Collector) -> Callable[[str], Answer]:
+def metrics(source: Source, catalogue: Mapping[str, Metric] = METRICS) -> Callable[[str], Answer]:
     """Route: the exposition, in the format that the client asks for."""
-    rendering = Rendering(collector)
+    rendering = Rendering(source, catalogue)
     return lambda accept: Answer(*rendering.exposition(accept))
 
 

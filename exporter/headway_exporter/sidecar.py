@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
+    from headway_exporter.health.instruments import AnyInstrument
+    from headway_exporter.health.xids import XidTable
     from headway_exporter.observations import Observation
     from headway_exporter.thresholds import Thresholds
 
@@ -54,9 +56,14 @@ class Sidecar:
         state_dir: Path | None = None,
         telemetry: Telemetry | None = None,
         thresholds: Thresholds = DEFAULT,
+        xids: XidTable | None = None,
+        instruments: Sequence[AnyInstrument] = (),
     ) -> None:
-        """`state_dir`: where its memory is kept, and with it what the sidecar before it knew; `telemetry`: who is told of incidents."""
-        where = Where(directory, run, pod_index, silence_seconds, thresholds)
+        """`state_dir`: where its memory is kept, and with it what the sidecar before it knew; `telemetry`: who is told of incidents.
+
+        `instruments` are started and stopped with it; `xids`: what the GPU driver's errors mean, None: the built-in table.
+        """
+        where = Where(directory, run, pod_index, silence_seconds, thresholds, xids)
         folder = None if state_dir is None else pod_folder(state_dir, run, pod_index)
         beginning = without_memory(where) if folder is None else begin(where, folder)
         self._pod = beginning.pod
@@ -70,6 +77,7 @@ class Sidecar:
         self._polled = clock.monotonic()
         self._encoder = memory.encoder()
         self.collector = PodCollector(self._pod, self._follower, self._lock)
+        self._instruments = self.collector.instruments = instruments
         self._store: Store | None = None
         if folder is not None:
             session = new_session(beginning.session_before)
@@ -83,6 +91,8 @@ class Sidecar:
 
     def start(self) -> None:
         """Follows in a thread of its own."""
+        for instrument in self._instruments:
+            instrument.start()
         self._thread.start()
         if self._store is not None and self._exchange is not None:
             self._store.every_second(self._settle_with_others)
@@ -92,20 +102,30 @@ class Sidecar:
         self._stopping.set()
         self._follower.wake.set()
         self._thread.join()
+        for instrument in self._instruments:
+            instrument.stop()
         self.poll()
-        if self._store is not None:
-            self._last_word(self._store)
-            self._store.close()
+        kept = self._store is not None and self._last_word(self._store)
         self._tell()
         self._telemetry.stop()
         with self._lock:
-            self._pod.exports.update(self._telemetry.take_counts())
+            sent = self._telemetry.take_counts()
+            self._pod.exports.update(sent)
+        if self._store is not None:
+            if sent and kept:  # what became of the last ones is remembered, and shown, too
+                self._last_word(self._store)
+            self._store.close()
         self._follower.close()
 
     @property
     def healthy(self) -> bool:
         """Whether the journals were looked at lately, or nobody is to look at them any more."""
         return self._stopping.is_set() or clock.monotonic() - self._polled < HEALTHY_SECONDS
+
+    @property
+    def checkpoint_dir(self) -> str:
+        """Where the trainer says that its checkpoints lie; empty: it says nothing."""
+        return self._pod.info.checkpoint_dir
 
     def status(self) -> dict[str, Any]:
         """What `/status.json` shows."""
@@ -118,6 +138,9 @@ class Sidecar:
         """Reads what is new and folds it."""
         batch = self._follower.poll()
         observations: Sequence[Observation] = batch.observations
+        measured = [seen for one in self._instruments for seen in one.observations()]
+        if measured:
+            observations = sorted((*observations, *measured), key=lambda seen: seen.key)
         if self._shift_ns:
             observations = [moved(seen, self._shift_ns) for seen in observations]
         mono = batch.mono + self._shift_ns / NANOSECONDS
@@ -227,12 +250,18 @@ class Sidecar:
         store.offer(Snapshot(view, body, due), clock.processor() - began)
         return bool(due)
 
-    def _last_word(self, store: Store) -> None:
-        """Persists what is known at the end; twice where records were due, so that the ledger says that they are written."""
-        more = store.settle() and store.lost is None
+    def _last_word(self, store: Store) -> bool:
+        """Persists what is known at the end; twice where records were due, so that the ledger says that they are written.
+
+        Returns whether the folder answered in time.
+        """
+        answered = store.settle()
+        more = answered and store.lost is None
         while more and not store.superseded:
             had_records = self._remember(store)
-            more = store.settle() and had_records and store.trouble is None
+            answered = store.settle()
+            more = answered and had_records and store.trouble is None
+        return answered
 
 
 def _portions(observations: Sequence[Observation]) -> Iterator[list[Observation]]:

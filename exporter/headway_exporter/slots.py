@@ -62,6 +62,9 @@ class Slot:
     oldest_wall: float | None = None
     writer_up: bool | None = None
     writer_bytes: int | None = None
+    rss_bytes: int | None = None
+    """Resident memory of the trainer, by its last sample."""
+    open_files: int | None = None
     former_pids: deque[int] = field(default_factory=lambda: deque(maxlen=16))
     replaced_at: deque[float] = field(default_factory=lambda: deque(maxlen=16))
     """When the successor of each of these processes started."""
@@ -83,6 +86,7 @@ class Slot:
         self.incarnation = self.told = None
         self.gone = False
         self.depth, self.oldest_wall, self.writer_up, self.writer_bytes = 0, None, None, None
+        self.rss_bytes = self.open_files = None
         self.gpu_uuid = fields.get("gpu_uuid", self.gpu_uuid)[:_LONGEST_UUID]
         self.hard_timeout = number(fields.get("settings", {}).get("hard_timeout_seconds"))
 
@@ -97,6 +101,7 @@ class Slot:
         """A sign of life with what the process is doing."""
         self.sampled, self.in_collective = event.mono, event.fields.get("collective")
         self.writer_bytes = event.fields.get("writer_rss_bytes")
+        self.rss_bytes, self.open_files = event.fields.get("rss_bytes"), event.fields.get("open_files")
 
     def queue(self, fields: Any) -> None:
         """The checkpoint queue changed."""

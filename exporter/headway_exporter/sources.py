@@ -6,8 +6,11 @@ import operator
 from collections import Counter, OrderedDict
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from headway import clock
+from headway.events import MAX_LINE_BYTES
 from headway.journal import JournalReader, Place
 from headway.ring import RingFormatError, RingReader
+from headway_exporter.held import packed
 from headway_exporter.observations import EventSeen, Run, StepSeen
 
 if TYPE_CHECKING:
@@ -27,14 +30,17 @@ _LARGEST: Final = 1 << 63
 _LIVES_REMEMBERED: Final = 64
 _BACKWARDS_SECONDS: Final = 0.001
 LEAST_RUN: Final = 64
-_JOURNAL_BYTES: Final = 1 << 18
+_MOST_BYTES: Final = 2 * MAX_LINE_BYTES
+_LEAST_BYTES: Final = 1 << 12
+_BYTES_A_STEP: Final = 64
+"""Of a journal's text, that may be read where a ring may give a step."""
 
 
 class Source(Protocol):
     """A file that is followed."""
 
     def read(self, now: float, most: int) -> Sequence[Found]:
-        """What is new, a bounded portion: at most twice `most` steps; empty when the end is reached."""
+        """What is new, a bounded portion: at most twice `most` steps, or events of so few bytes; empty when the end is reached."""
 
     @property
     def at_end(self) -> bool:
@@ -62,18 +68,24 @@ class JournalSource:
             self._reader.resume(place, dict(saved["next_numbers"]))
             self._last_mono.update(saved["last_mono"])
 
-    def read(self, now: float, most: int) -> list[EventSeen]:  # noqa: ARG002 - its bound is one of bytes
+    def read(self, now: float, most: int) -> list[EventSeen]:
         """See `Source`."""
         seen: list[EventSeen] = []
-        for event in self._reader.poll(_JOURNAL_BYTES):
+        events = self._portion(min(max(_BYTES_A_STEP * most, _LEAST_BYTES), _MOST_BYTES))
+        latest = _latest(now)
+        for event in events:
             if not _sane(event):
                 self._dropped["malformed"] += 1
-            elif not 0 <= event.mono <= now + FUTURE_SECONDS:
+            elif not 0 <= event.mono <= latest:
                 self._dropped["future"] += 1
             else:
                 self._note_order(event)
-                seen.append(EventSeen(self._slot, event))
+                seen.append(packed(EventSeen(self._slot, event)))
         return seen
+
+    def _portion(self, size: int) -> list[Event]:
+        """So many bytes, or more than the longest line: one that goes on beyond the portion must not look like the end."""
+        return self._reader.poll(size) or self._reader.poll(_MOST_BYTES)
 
     @property
     def at_end(self) -> bool:
@@ -126,11 +138,11 @@ class RingSource:
 
     def read(self, now: float, most: int) -> list[StepSeen | Run]:
         """See `Source`."""
-        latest = round((now + FUTURE_SECONDS) * 1e9)
         try:
             portions = self._reader.poll_columns(2 * most)
         except OSError:
             return []
+        latest = round(_latest(now) * 1e9)
         return [seen for columns in portions for seen in self._seen(columns, latest)]
 
     def _seen(self, columns: StepColumns, latest: int) -> list[StepSeen | Run]:
@@ -166,6 +178,11 @@ class RingSource:
     def close(self) -> None:
         """See `Source`."""
         self._reader.close()
+
+
+def _latest(now: float) -> float:
+    """What is later was no time when it was read; asked after reading, for a look that began at `now` may take long."""
+    return max(now, clock.monotonic()) + FUTURE_SECONDS
 
 
 def _rising(numbers: list[int]) -> bool:

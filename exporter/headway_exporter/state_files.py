@@ -252,6 +252,25 @@ def record_lines(path: Path, begin: int = 0) -> Iterator[tuple[int, bytes]]:
                 begin += len(line)  # the rest of one that is too long
 
 
+def last_records(path: Path) -> list[dict[str, Any]]:
+    """The newest records, as many as `MOST_RECORD_BYTES` hold: what a writer looks at before it goes on; none when there is no file.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    try:
+        fd = open_regular(path)
+    except FileNotFoundError:
+        return []
+    with os.fdopen(fd, "rb") as file:
+        begin = max(0, os.fstat(fd).st_size - MOST_RECORD_BYTES)
+        file.seek(max(0, begin - 1))
+        if begin:
+            file.readline()  # the rest of one that begins before
+        lines = file.read(MOST_RECORD_BYTES + 1).splitlines()
+    return [record for line in lines if isinstance(record := parse_record(line, str(path)), dict)]
+
+
 def _header(line: bytes, path: Path) -> dict[str, Any]:
     header = _object(line) if line.endswith(b"\n") else None
     if header is None or header.get("headway") != "ledger":

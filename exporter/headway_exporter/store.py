@@ -18,6 +18,8 @@ is. Sessions are ordered by their start; the newer takes over, the older never w
 
 from __future__ import annotations
 
+import hashlib
+import json
 import logging
 import os
 import threading
@@ -32,6 +34,7 @@ from headway_exporter.state_files import (
     Ledger,
     StateFileError,
     append_record,
+    last_records,
     remove_unfinished,
     session_of,
     set_aside,
@@ -104,6 +107,8 @@ class Store:
         self._appended: list[dict[str, Any]] = []
         self._faults: Counter[str] = Counter()
         self._tidied = False
+        self._there: set[str] = set()
+        """What the newest records say that were on disk when this process began to write."""
         self._chores: list[Callable[[], None]] = []
         self._failing: set[int] = set()
         """Chores that failed when they were last done."""
@@ -259,9 +264,11 @@ class Store:
             return
         if not self._tidied:
             remove_unfinished(self._folder)
+            self._there = {_said(record) for record in last_records(self._folder / RECORDS)}
             self._tidied = True
         for record in snapshot.records:
-            append_record(self._folder / RECORDS, record)
+            if _said(record) not in self._there:  # else the sidecar before was killed between the record and the ledger
+                append_record(self._folder / RECORDS, record)
             with self._change:
                 self._appended.append(record)
         wall = snapshot.view.wall or 0.0
@@ -277,6 +284,12 @@ class Store:
                 self._faults[f"state_{problem.fault}"] += 1
             return True
         return writer is None or _order(writer) <= _order(self._session)
+
+
+def _said(record: dict[str, Any]) -> str:
+    """A record's content, whenever it was written."""
+    content = {name: value for name, value in record.items() if name != "written_wall"}
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def new_session(before: str | None = None) -> str:

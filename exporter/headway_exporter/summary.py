@@ -6,7 +6,7 @@ It is `/status.json` (`headway_exporter.status`) and beside it what only a repor
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from headway_exporter import records, saving
 from headway_exporter.labels import LAYERS
@@ -50,6 +50,10 @@ def summary(pod: Pod, dropped: Mapping[str, int], wall: float) -> dict[str, Any]
     return {**glance, **plain(more)}
 
 
+MOST_STRETCHES_TOLD: Final = 6_400
+"""Of all slots together: who has more than sixteen tells of each in less detail, since a picture has no room for it."""
+
+
 def distribution(known: Distribution) -> dict[str, Any]:
     """A histogram; `counts` by bucket, one more than there are `bounds`."""
     return {"bounds": list(known.bounds), "counts": known.counts, "sum": known.total}
@@ -60,6 +64,9 @@ def history(pod: Pod) -> dict[str, Any]:
     books = {number: slot.history for number, slot in pod.ledger.slots.items() if slot.history.stretches}
     width = max((one.width for one in books.values()), default=NANOSECONDS)
     wide = {number: one.wider(width) for number, one in books.items()}
+    while sum(map(len, wide.values())) > MOST_STRETCHES_TOLD:
+        width *= 2
+        wide = {number: one.wider(width) for number, one in books.items()}
     first = min((min(stretches) for stretches in wide.values()), default=0)
     return {
         "begin_wall": pod.wall_of(first * width / NANOSECONDS),

@@ -63,6 +63,10 @@ class Thresholds:
     hang_silence_seconds: float = 60.0
     """Time without a step after which a death without samples is put down to a hang, when no heartbeat time-out is known."""
 
+    oom_before_seconds: float = 15.0
+    """The kernel counts an out-of-memory kill before it has freed the process's memory, which takes seconds: a rise of the count so long
+    before a death explains it."""
+
     verdict_after_seconds: float = 30.0
     """Time that the pods have to tell what they know of a failure before the lowest of them settles where it began."""
 
@@ -75,6 +79,15 @@ class Thresholds:
     pod_live_seconds: float = 15.0
     """A pod that gave a sign of life within this time lives, between the two nobody knows yet. Well below `verdict_after_seconds`: a sign
     from before the failure says nothing."""
+
+    gpu_before_seconds: float = 60.0
+    """What happened to a rank's GPU so long before the rank was last known to be well may still explain its failure."""
+
+    gpu_after_seconds: float = 60.0
+    """What happened to a rank's GPU so long after the last sign of a failure may still explain it, as long as no step was made again."""
+
+    gpu_repeat_window_seconds: float = 86_400.0
+    """Time in which a program's fault (XID 13, 31) that comes again on the same GPU hints at the GPU, and on others at the program."""
 
     def __post_init__(self) -> None:
         for one in fields(self):

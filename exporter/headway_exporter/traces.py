@@ -334,8 +334,17 @@ def _signs_by_try(evidence: Sequence[Record], recoveries: Sequence[Record]) -> d
         first = (
             begun[0][1] if begun else _NOWHERE
         )  # some signs are dated back: a process died before its peers told of it
-        found.setdefault(before[-1] if before else first, []).append(sign)
+        place = before[-1] if before else first
+        if sign["kind"] == "gpu" and before and len(before) < len(begun) and _went_on(recoveries[place[0]], sign):
+            place = begun[len(before)][1]  # what came before a failure explains it, not the one that was over
+        found.setdefault(place, []).append(sign)
     return found
+
+
+def _went_on(recovery: Record, sign: Record) -> bool:
+    """Whether a step had been made again before the sign came."""
+    first_step = recovery.get("first_step_wall")
+    return first_step is not None and first_step < sign["wall"]
 
 
 def _event(sign: Record) -> Event:

@@ -7,9 +7,11 @@ then nothing of it is counted. Plain state of the fold: a restart of the sidecar
 from __future__ import annotations
 
 from collections import Counter, deque
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from headway_exporter.causes import Diagnosis
+from headway_exporter.gpu_evidence import HARDWARE_CAUSES
 from headway_exporter.incident_ids import incident_id
 
 if TYPE_CHECKING:
@@ -80,7 +82,13 @@ class Undecided:
 
 
 def agreed(verdict: OriginVerdict, local: Diagnosis) -> Diagnosis:
-    """The verdict of all pods as a diagnosis, beside what this pod saw."""
+    """The verdict of all pods as a diagnosis, beside what this pod saw.
+
+    What came to light of the GPU of the rank that they settled on, after they did, is known here alone and stands.
+    """
+    if local.cause in HARDWARE_CAUSES and local.origin == verdict.rank and local.origin is not None:
+        others = [verdict.cause, *local.alternatives, *verdict.alternatives]
+        return replace(local, alternatives=tuple(dict.fromkeys(one for one in others if one != local.cause)))
     return Diagnosis(
         verdict.cause, verdict.rank, verdict.confidence, local.evidence, verdict.alternatives, verdict.signature
     )

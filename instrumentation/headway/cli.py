@@ -32,7 +32,7 @@ class Command:
 
 COMMANDS: Final[dict[str, Command]] = {
     "run": Command("headway.supervisor", "start a launcher and record what only the launcher knows"),
-    "exporter": Command("headway_exporter.cli", "the sidecar: journal folder in, Prometheus metrics out", "exporter"),
+    "exporter": Command("headway_exporter.entry", "the sidecar: journal folder in, Prometheus metrics out", "exporter"),
     "postmortem": Command(
         "headway_exporter.report.cli", "what became of a run, from its state folder: an HTML report", "exporter"
     ),

@@ -77,6 +77,9 @@ INTERRUPTIONS: Final = (
 )
 """NVRx's kinds of interruption (nvidia_resiliency_ext.inprocess.attribution.Interruption)."""
 
+_NEEDED: Final = frozenset({"kind", "n", "wall", "mono", "life"})
+"""Common fields that every line has."""
+
 _COUNTS: Final = {
     "attempt": Field(INTEGER, "starts of the pod by the orchestrator, from 0"),
     "cycle": Field(INTEGER, "restarts by the launcher, from 0"),
@@ -107,6 +110,7 @@ KINDS: Final[Mapping[str, Kind]] = {
             "ring": Field(FLAG, "whether steps are recorded"),
             "restart_budget": Field(INTEGER, "restarts that the launcher may make"),
             "backend": Field(TEXT, "collectives' backend: nccl or gloo"),
+            "checkpoint_dir": Field(TEXT, "folder of the checkpoints, as the trainer sees it"),
         },
     ),
     "train_entered": Kind(
@@ -132,7 +136,7 @@ KINDS: Final[Mapping[str, Kind]] = {
         {
             "stage": Field(TEXT, "one of CHECKPOINT_STAGES; committed: published and verified on all ranks"),
             "step": Field(INTEGER, "completed steps in it; loaded with 0 is a start from scratch"),
-            "bytes": Field(INTEGER, "size of this rank's shard"),
+            "bytes": Field(INTEGER, "size of this rank's shard; loaded: of what it read"),
             "seconds": Field(NUMBER, "staged: training was blocked; written, loaded: how long it took"),
             "verified": Field(FLAG, "sizes and checksums were compared"),
             "reason": Field(TEXT, "failed, aborted, rejected: a word and what is known"),
@@ -167,6 +171,15 @@ KINDS: Final[Mapping[str, Kind]] = {
         },
     ),
     "aborted": Kind("the process group was torn down in process", {"iteration": _COUNTS["iteration"]}),
+    "nccl_trace": Kind(
+        "a trace of NCCL's flight recorder was kept, after the process group was torn down in process",
+        {
+            "path": Field(TEXT, "file, as the trainer's container sees it"),
+            "bytes": Field(INTEGER, "its size"),
+            "writer": Field(TEXT, "who wrote it: torch, nvrx or headway"),
+            "iteration": _COUNTS["iteration"],
+        },
+    ),
     "finalized": Kind("in-process clean-up of one iteration ended", {"iteration": _COUNTS["iteration"]}),
     "ranks_reassigned": Kind(
         "NVRx gave out ranks for an iteration",
@@ -194,6 +207,9 @@ KINDS: Final[Mapping[str, Kind]] = {
             "open_files": Field(INTEGER, "open file descriptors"),
             "cgroup_limit_bytes": Field(INTEGER, "memory limit of the container; absent when unlimited"),
             "cgroup_used_bytes": Field(INTEGER, "memory in use in the container"),
+            "cgroup_cache_bytes": Field(
+                INTEGER, "of these, cached pages of files that the kernel can take back at once"
+            ),
             "oom_kills": Field(INTEGER, "the container's oom_kill counter"),
             "at": Field(TEXT, "function (file:line) of the main thread's innermost Python frame"),
             "collective": Field(FLAG, "the main thread is inside a collective"),
@@ -277,13 +293,13 @@ def encode(event: Event) -> bytes:
     return json.dumps(line, separators=(",", ":"), ensure_ascii=True).encode() + b"\n"
 
 
-def parse(line: bytes) -> Event:
-    """The event in one line, with or without its newline.
+def parse(line: bytes, *, most: int | None = MAX_LINE_BYTES) -> Event:
+    """The event in one line, with or without its newline; `most`: bytes, None where a reader encoded what it had parsed.
 
     Raises:
         BadLineError: the line is no event that this version understands.
     """
-    if len(line) > MAX_LINE_BYTES:
+    if most is not None and len(line) > most:
         raise BadLineError("too_long")
     try:
         data = json.loads(line)
@@ -293,13 +309,12 @@ def parse(line: bytes) -> Event:
         raise BadLineError("malformed")
     if data.get("v") != VERSION:
         raise BadLineError("version")
-    common = {name: _checked(data, name, spec) for name, spec in COMMON_FIELDS.items()}
-    if any(common[name] is None for name in ("kind", "n", "wall", "mono", "life")):
+    common = _checked(data, COMMON_FIELDS)
+    if not common.keys() >= _NEEDED:
         raise BadLineError("malformed")
     kind = KINDS.get(common["kind"])
     if kind is None:
         raise BadLineError("unknown_kind")
-    fields = {name: _checked(data, name, spec) for name, spec in kind.fields.items()}
     try:
         wall, mono = float(common["wall"]), float(common["mono"])
     except OverflowError as error:  # a whole number of hundreds of digits
@@ -310,21 +325,24 @@ def parse(line: bytes) -> Event:
         wall=wall,
         mono=mono,
         life=common["life"],
-        incarnation=common["incarnation"],
-        fields=MappingProxyType({name: value for name, value in fields.items() if value is not None}),
+        incarnation=common.get("incarnation"),
+        fields=MappingProxyType(_checked(data, kind.fields)),
     )
 
 
-def _checked(data: dict[str, Any], name: str, spec: Field) -> Any:
-    """The field's value, None when absent or not of its type (a bool is no number, nor are NaN and infinity)."""
-    value = data.get(name)
-    if value is None or not isinstance(value, spec.types):
-        return None
-    if isinstance(value, bool) and bool not in spec.types:
-        return None
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return _bounded(value)
+def _checked(data: dict[str, Any], known: Mapping[str, Field]) -> dict[str, Any]:
+    """The known fields that are there and of their type (a bool is no number, nor are NaN and infinity)."""
+    found = {}
+    for name, value in data.items():
+        spec = known.get(name)
+        if spec is None or not isinstance(value, spec.types):
+            continue
+        if isinstance(value, float):
+            if math.isfinite(value):
+                found[name] = value
+        elif not isinstance(value, bool) or bool in spec.types:
+            found[name] = value if isinstance(value, int) else _bounded(value)
+    return found
 
 
 def _bounded(value: Any, depth: int = 0) -> Any:

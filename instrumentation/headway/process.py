@@ -28,6 +28,8 @@ class ContainerMemory:
     limit_bytes: int | None = None
     used_bytes: int | None = None
     oom_kills: int | None = None
+    cache_bytes: int | None = None
+    """What of the used memory the kernel can take back at once: pages of files that nobody used lately."""
 
 
 def resident_bytes(pid: int | None = None, proc: Path = _PROC) -> int | None:
@@ -123,7 +125,8 @@ def _read_v2(group: Path) -> ContainerMemory | None:
     if used is None:
         return None
     limit = _number(_text(group / "memory.max"))  # "max" is no number
-    return ContainerMemory(limit, used, _number(_field(_text(group / "memory.events"), "oom_kill ")))
+    kills = _number(_field(_text(group / "memory.events"), "oom_kill "))
+    return ContainerMemory(limit, used, kills, _number(_field(_text(group / "memory.stat"), "inactive_file ")))
 
 
 def _read_v1(group: Path) -> ContainerMemory | None:
@@ -132,7 +135,8 @@ def _read_v1(group: Path) -> ContainerMemory | None:
         return None
     limit = _number(_text(group / "memory.limit_in_bytes"))
     kills = _number(_field(_text(group / "memory.oom_control"), "oom_kill "))
-    return ContainerMemory(None if limit is None or limit >= _UNLIMITED else limit, used, kills)
+    cache = _number(_field(_text(group / "memory.stat"), "total_inactive_file "))
+    return ContainerMemory(None if limit is None or limit >= _UNLIMITED else limit, used, kills, cache)
 
 
 def _text(path: Path) -> str:

@@ -20,6 +20,7 @@ import os
 import signal
 import sys
 import threading
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from headway import exceptions, process, sampler
@@ -69,6 +70,7 @@ class Recorder:
         *,
         settings: Mapping[str, float | str] | None = None,
         backend: str | None = None,
+        checkpoint_dir: str | os.PathLike[str] | None = None,
         environ: Mapping[str, str] | None = None,
     ) -> None:
         """Opens the files; on any trouble the recorder is disabled, with one warning. Use `from_env`."""
@@ -94,7 +96,8 @@ class Recorder:
             return
         try:
             self._session = Session.open(identity, self.life)
-            self._begin(self._session, settings or {}, backend, os.environ if environ is None else environ)
+            told = {"settings": dict(settings or {}), "backend": backend, "checkpoint_dir": _absolute(checkpoint_dir)}
+            self._begin(self._session, told, os.environ if environ is None else environ)
         except Exception as error:  # noqa: BLE001 - a broken journal folder must not keep anybody from training
             _log.warning("headway records nothing in this process, training goes on: %s", error)
             self._release()
@@ -107,6 +110,7 @@ class Recorder:
         *,
         settings: Mapping[str, float | str] | None = None,
         backend: str | None = None,
+        checkpoint_dir: str | os.PathLike[str] | None = None,
         environ: Mapping[str, str] | None = None,
     ) -> Recorder:
         """The process's recorder; made at the first call and after `close()`, else the one there is. Never raises.
@@ -116,10 +120,17 @@ class Recorder:
         Args:
             settings: what is in force, name to number or short text, for the `process_started` event (see `headway.events`).
             backend: the collectives' backend, nccl or gloo.
+            checkpoint_dir: folder of the checkpoints; the sidecar watches its free space where it sees the same folder.
             environ: environment variables, by default the process's own (see `headway.environment`).
         """
         return _singleton.get(
-            lambda: cls(Identity.from_env(environ), settings=settings, backend=backend, environ=environ)
+            lambda: cls(
+                Identity.from_env(environ),
+                settings=settings,
+                backend=backend,
+                checkpoint_dir=checkpoint_dir,
+                environ=environ,
+            )
         )
 
     @property
@@ -255,6 +266,11 @@ class Recorder:
         self._write("aborted", iteration=iteration)
 
     @_never_raises
+    def nccl_trace(self, *, path: str, bytes: int, writer: str, iteration: int) -> None:  # noqa: A002 - the event's field
+        """A trace of NCCL's flight recorder was kept in a file."""
+        self._write("nccl_trace", path=path, bytes=bytes, writer=writer, iteration=iteration)
+
+    @_never_raises
     def finalized(self, *, iteration: int) -> None:
         """The in-process clean-up of one iteration ended."""
         self._write("finalized", iteration=iteration)
@@ -321,9 +337,8 @@ class Recorder:
         self._release()
         _singleton.forget(self)
 
-    def _begin(
-        self, session: Session, settings: Mapping[str, float | str], backend: str | None, environ: Mapping[str, str]
-    ) -> None:
+    def _begin(self, session: Session, told: Mapping[str, Any], environ: Mapping[str, str]) -> None:
+        """`told`: fields of `process_started` that the trainer gave."""
         identity = self.identity
         if session.ring is None:
             self._count_dropped()
@@ -342,12 +357,11 @@ class Recorder:
             node=identity.node,
             gpu_uuid=process.gpu_uuid(environ, identity.slot),
             versions=process.versions(),
-            settings=dict(settings),
             pods_expected=identity.pods,
             life_lock=session.lock.held,
             ring=session.ring is not None,
             restart_budget=identity.restart_budget,
-            backend=backend,
+            **told,
         )
         self._start_sampler(sampler.interval_seconds(environ))
 
@@ -418,6 +432,14 @@ class Recorder:
         atexit.unregister(self.close)
         if self._session is not None:
             self._session.lock.forget()
+
+
+def _absolute(folder: str | os.PathLike[str] | None) -> str | None:
+    """The folder's full name; None when there is none to be told."""
+    try:
+        return None if folder is None else str(Path(folder).absolute())
+    except (OSError, TypeError):  # the working directory is gone, or it is no name
+        return None
 
 
 _singleton: ProcessWide[Recorder] = ProcessWide(Recorder._disown)

@@ -41,15 +41,18 @@ class Sampler(threading.Thread):
         self._stopped.set()
 
 
-def reading(writer_pid: int | None) -> dict[str, Any]:
+def reading(
+    writer_pid: int | None, container: Callable[[], process.ContainerMemory] = process.container_memory
+) -> dict[str, Any]:
     """Fields of a `sample` event: memory, files, and where the main thread is."""
-    memory = process.container_memory()
+    memory = container()
     fields: dict[str, Any] = {
         "rss_bytes": process.resident_bytes(),
         "writer_rss_bytes": None if writer_pid is None else process.resident_bytes(writer_pid),
         "open_files": process.open_files(),
         "cgroup_limit_bytes": memory.limit_bytes,
         "cgroup_used_bytes": memory.used_bytes,
+        "cgroup_cache_bytes": memory.cache_bytes,
         "oom_kills": memory.oom_kills,
     }
     return fields | main_thread()

@@ -30,6 +30,8 @@ class Case:
     """What nearly does it, by what it is; silent when the alert fires above."""
     interval: str = "15s"
     config: Config = field(default_factory=Config)
+    since: str = ""
+    """When its condition began; empty: as long before it fires as it must hold."""
 
 
 def with_(*more: Series, base: Series | None = None) -> Series:
@@ -70,6 +72,7 @@ CASES: tuple[Case, ...] = (
         ),
         silent="5m",
         fires="6m",
+        since="5m15s",
         resolved="16m",
         expected=Expected(
             "info",
@@ -128,6 +131,7 @@ CASES: tuple[Case, ...] = (
         ),
         silent="4m45s",
         fires="6m",
+        since="5m",
         resolved="31m",
         expected=Expected(
             "warning",
@@ -286,6 +290,7 @@ CASES: tuple[Case, ...] = (
         with_({one("headway_replay_checks_total", result="diverged"): "0x20 1x380"}),
         silent="5m",
         fires="5m30s",
+        since="5m15s",
         resolved="77m",
         expected=Expected(
             "critical",
@@ -311,6 +316,7 @@ CASES: tuple[Case, ...] = (
         {**_BURN, **_NONE_AFTER_TWO_HOURS},
         silent="2h40m",
         fires="2h50m",
+        since="2h46m",
         resolved="3h20m",
         expected=Expected(
             "critical",
@@ -340,6 +346,7 @@ CASES: tuple[Case, ...] = (
         {**_BURN, **_HALF, one("headway_rank_seconds_total", state="productive"): "0+60x180 10800+120x60"},
         silent="1h55m",
         fires="2h10m",
+        since="2h1m",
         resolved="3h59m",
         expected=Expected(
             "warning",

@@ -1,4 +1,4 @@
-"""As `alert_cases`, for the hardware and the host. The metrics are planned."""
+"""As `alert_cases`, for the hardware and the host."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ _OTHER = _GPU | {"gpu": "1", "UUID": "GPU-b", "pci_bus_id": "0000:02:00.0"}
 HEALTH_CASES = (
     Case(
         "HeadwayGpuHardwareFault",
-        {one("headway_gpu_xid_errors_total", xid="79", **{"class": "hardware"}, **_GPU): "0x20 1x380"},
+        {one("headway_gpu_xid_last_timestamp_seconds", **{"class": "hardware"}, **_GPU): "_x21 315x380"},
         silent="5m",
         fires="5m30s",
+        since="5m15s",
         resolved="81m",
         expected=Expected(
             "critical",
@@ -24,8 +25,11 @@ HEALTH_CASES = (
         ),
         near={
             "an application's error": {
-                one("headway_gpu_xid_errors_total", xid="31", **{"class": "application"}, **_GPU): "0x20 1x380"
-            }
+                one("headway_gpu_xid_last_timestamp_seconds", **{"class": "application"}, **_GPU): "_x21 315x380"
+            },
+            "one of long ago": {
+                one("headway_gpu_xid_last_timestamp_seconds", **{"class": "hardware"}, **_GPU): "-900x400"
+            },
         },
     ),
     Case(
@@ -33,6 +37,7 @@ HEALTH_CASES = (
         {one("headway_gpu_ecc_errors_total", type="uncorrected", counter="volatile", **_GPU): "0x20 1x380"},
         silent="5m",
         fires="5m30s",
+        since="5m15s",
         resolved="81m",
         expected=Expected(
             "critical",
@@ -75,7 +80,7 @@ HEALTH_CASES = (
             "one. Check cooling and power of "
             "the node.",
         ),
-        near={"idle": {one("headway_gpu_throttle_active", reason="idle", **_GPU): "0x20 1x380"}},
+        near={"at its power limit": {one("headway_gpu_throttle_active", reason="sw_power_cap", **_GPU): "0x20 1x380"}},
     ),
     Case(
         "HeadwayNvlinkDegraded",
@@ -91,36 +96,44 @@ HEALTH_CASES = (
             "slow or hang; drain the node.",
         ),
         near={
+            "packets sent again": {one("headway_gpu_nvlink_errors_total", kind="replay", **_GPU): "0+3x400"},
             "a model with fewer links": {
                 one("headway_gpu_nvlinks_active", **_GPU): "18x400",
                 one("headway_gpu_nvlinks_active", **(_OTHER | {"modelName": "L40S"})): "0x400",
-            }
+            },
         },
     ),
     Case(
         "HeadwayHostMemoryPressure",
         {
-            one("headway_host_memory_used_bytes"): "50x20 97x40 50x300",
-            one("headway_host_memory_limit_bytes"): "100x400",
+            one("headway_host_memory_used_bytes", scope="container"): "50x20 97x40 50x300",
+            one("headway_host_memory_limit_bytes", scope="container"): "100x400",
         },
         silent="10m",
         fires="10m15s",
         resolved="21m",
         expected=Expected(
             "warning",
-            "A pod of run demo uses 97% of its memory",
+            "A pod of run demo, or its node, uses 97% of its memory",
             "The kernel will kill a process of run demo when the limit is reached, and the checkpoint writers "
             "are the largest. Find out what "
-            "grows (queued saves, data workers), or raise the limit.",
+            "grows (queued saves, data workers, another pod on the node), or raise the limit.",
         ),
         near={
             "full, but not over": {
-                one("headway_host_memory_used_bytes"): "50x20 95x380",
-                one("headway_host_memory_limit_bytes"): "100x400",
+                one("headway_host_memory_used_bytes", scope="container"): "50x20 95x380",
+                one("headway_host_memory_limit_bytes", scope="container"): "100x400",
             },
-            "no limit": {
-                one("headway_host_memory_used_bytes"): "50x20 97x380",
-                one("headway_host_memory_limit_bytes"): "0x400",
+            "no limit, on a node with room": {
+                one("headway_host_memory_used_bytes", scope="container"): "50x20 97x380",
+                one("headway_host_memory_used_bytes", scope="node"): "150x20 197x380",
+                one("headway_host_memory_limit_bytes", scope="node"): "1000x400",
+            },
+            "a container above what the node has in use": {
+                one("headway_host_memory_used_bytes", scope="container"): "97x400",
+                one("headway_host_memory_limit_bytes", scope="container"): "200x400",
+                one("headway_host_memory_used_bytes", scope="node"): "50x400",
+                one("headway_host_memory_limit_bytes", scope="node"): "100x400",
             },
         },
     ),
@@ -136,9 +149,8 @@ HEALTH_CASES = (
         expected=Expected(
             "warning",
             "A volume of run demo has only 9% left",
-            "The next checkpoints of run demo will fail when it is full. Remove old checkpoints, never the "
-            "newest two that are durable, or "
-            "make the volume larger.",
+            "The next checkpoints of run demo will fail when it has no more space, or room for files. Remove old "
+            "checkpoints, never the newest two that are durable, or make the volume larger.",
         ),
         near={
             "a tenth is left": {
@@ -146,6 +158,24 @@ HEALTH_CASES = (
                 one("headway_storage_size_bytes", volume="checkpoints"): "100x400",
             }
         },
+    ),
+    Case(
+        "HeadwayStorageLow",
+        {
+            one("headway_storage_available_bytes", volume="checkpoints"): "50x400",
+            one("headway_storage_size_bytes", volume="checkpoints"): "100x400",
+            one("headway_storage_inodes_available_ratio", volume="checkpoints"): "0.5x20 0.02x40 0.5x300",
+        },
+        silent="10m",
+        fires="10m15s",
+        resolved="21m",
+        expected=Expected(
+            "warning",
+            "A volume of run demo has only 2% left",
+            "The next checkpoints of run demo will fail when it has no more space, or room for files. Remove old "
+            "checkpoints, never the newest two that are durable, or make the volume larger.",
+        ),
+        near={"a tenth is left": {one("headway_storage_inodes_available_ratio", volume="checkpoints"): "0.1x400"}},
     ),
     Case(
         "HeadwayNicDown",

@@ -41,14 +41,16 @@ class Expected:
     description: str
     labels: Mapping[str, str] = field(default_factory=dict)
 
-    def of(self, alert: str) -> dict[str, Any]:
-        """As promtool expects it."""
+    def of(self, alert: str, since: float) -> dict[str, Any]:
+        """As promtool expects it; the condition holds since then, in seconds."""
+        begin, end = round(1000 * (since - 900)), round(1000 * (since + 2_700))
         return {
             "exp_labels": {"run": RUN, "severity": self.severity, **self.labels},
             "exp_annotations": {
                 "summary": self.summary,
                 "description": self.description,
-                "runbook_url": Config().runbook_url(alert),
+                "runbook_url": f"alerts/runbooks/{alert}.md",
+                "dashboard": f"/d/headway-postmortem?var-run={RUN}&from={begin}&to={end}",
             },
         }
 
@@ -107,9 +109,9 @@ def without(series: Series, *names: str) -> Series:
     return {text: values for text, values in series.items() if text.partition("{")[0] not in names}
 
 
-def firing(at: str, alert: str, *expected: Expected) -> dict[str, Any]:
-    """At this time exactly these alerts of the name fire."""
-    return {"eval_time": at, "alertname": alert, "exp_alerts": [one.of(alert) for one in expected]}
+def firing(at: str, alert: str, *expected: Expected, since: float = 0) -> dict[str, Any]:
+    """At this time exactly these alerts of the name fire, since then."""
+    return {"eval_time": at, "alertname": alert, "exp_alerts": [one.of(alert, since) for one in expected]}
 
 
 def ever_fired(at: str, alerts: Mapping[str, str], over: str = "7d") -> dict[str, Any]:

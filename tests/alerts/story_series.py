@@ -109,14 +109,13 @@ def scrapes(told: Iterable[Observation], until: float, every: float, *, pod_inde
     """What was scraped, every so many seconds from 0 on."""
     pod = Pod("demo", pod_index)
     pod.set_clock(0.0, 0.0)
-    left = sorted((_from_zero(seen) for seen in told), key=lambda seen: seen.key)
-    left.reverse()
+    left = by_time(told)
     found = []
     for count in range(int(until // every) + 2):
         now = count * every
         while left and left[-1].mono <= now:
             pod.fold([left.pop()])
-        _samples_of_trainers(pod, now)
+        samples_of_trainers(pod, now)
         pod.advance(now)
         found.append(_scrape(pod))
     return found
@@ -128,18 +127,25 @@ def series(scraped: Sequence[Scrape | None]) -> Series:
     return {text: _notation([None if scrape is None else scrape.get(text) for scrape in scraped]) for text in names}
 
 
-def _from_zero(seen: Observation) -> EventSeen | StepSeen | DeathSeen:
+def by_time(told: Iterable[Observation], zero: float = 0.0) -> list[EventSeen | StepSeen | DeathSeen]:
+    """The last one first. `zero`: wall time of the story's second 0."""
+    found = sorted((_from(seen, zero) for seen in told), key=lambda seen: seen.key)
+    found.reverse()
+    return found
+
+
+def _from(seen: Observation, zero: float) -> EventSeen | StepSeen | DeathSeen:
     if isinstance(seen, EventSeen):
-        return EventSeen(seen.slot, replace(seen.event, wall=seen.event.mono))
+        return EventSeen(seen.slot, replace(seen.event, wall=seen.event.mono + zero))
     assert isinstance(seen, (StepSeen, DeathSeen))
     return seen
 
 
-def _samples_of_trainers(pod: Pod, now: float) -> None:
+def samples_of_trainers(pod: Pod, now: float, zero: float = 0.0) -> None:
     """Every living process writes one every few seconds; here with each scrape."""
     for slot in pod.alive:
         if slot.life is not None and not slot.finished:
-            pod.fold([EventSeen(slot.number, Event("sample", 0, now, now, slot.life, slot.incarnation))])
+            pod.fold([EventSeen(slot.number, Event("sample", 0, now + zero, now, slot.life, slot.incarnation))])
 
 
 def _used() -> frozenset[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import pytest
@@ -19,13 +20,29 @@ if TYPE_CHECKING:
 ALL = (*CASES, *CHECKPOINT_CASES, *HEALTH_CASES)
 
 
+def began(case: Case) -> float:
+    """Seconds from the start until the alert's condition holds."""
+    wait = next(
+        one.wait_seconds
+        for one in catalogue.alerts(case.config)
+        if (one.name, one.severity) == (case.alert, case.expected.severity)
+    )
+    return seconds(case.since) if case.since else seconds(case.fires) - wait
+
+
+def seconds(text: str) -> float:
+    """Of a time as promtool writes it: 1h2m3s."""
+    units = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
+    return sum(int(number) * units[unit] for number, unit in re.findall(r"(\d+)([smhd])", text))
+
+
 @needs_promtool
 @pytest.mark.parametrize("case", ALL, ids=[f"{case.alert}-{case.expected.severity}" for case in ALL])
 def test_alert(tmp_path: Path, case: Case) -> None:
     """It comes when it should, says what it should, goes when it should, and stays away otherwise."""
     own = [
         firing(case.silent, case.alert),
-        firing(case.fires, case.alert, case.expected),
+        firing(case.fires, case.alert, case.expected, since=began(case)),
         firing(case.resolved, case.alert),
     ]
     near = [
@@ -75,6 +92,12 @@ OTHER_WAYS = {
     },
     "HeadwayPhaseOverdue": {
         "the first start-up": (state("init") | {one("headway_state_since_timestamp_seconds"): "0x400"}, "32m")
+    },
+    "HeadwayGpuHardwareFault": {
+        "the driver asks for a reset": (
+            {one("headway_gpu_recovery_action", gpu="0", UUID="a", pci_bus_id="b", modelName="c"): "1x100"},
+            "5m",
+        )
     },
     "HeadwayGpuMemoryFault": {
         "a row that could not be replaced": (

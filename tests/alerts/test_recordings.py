@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 import golden_story
-from promtool import RUN, Test, healthy, judge, needs_promtool, one, without
+from promtool import RUN, Test, healthy, judge, needs_promtool, one, state, without
 from story_series import Tape, scrapes, series
 
 if TYPE_CHECKING:
@@ -128,3 +128,27 @@ def test_time_between_failures(tmp_path: Path) -> None:
         Test("never", base, values=[is_("run:headway_mtbf:seconds", None, "5m")]),
         groups=(".rules",),
     )
+
+
+def test_a_restart_that_never_ends_counts_as_bad(tmp_path: Path) -> None:
+    """Its time is in no counter until it ends; a run that nobody brings back must not look ever better. A pod in reserve counts nowhere."""
+    stuck = {
+        **state("restart", values="0x40 1x300", others="0x340"),
+        one("headway_state", state="productive"): "1x40 0x300",
+        one("headway_rank_seconds_total", state="productive"): "0+30x40 1200x300",
+        one("headway_pending_rank_seconds"): "0x40 30+30x300",
+    }
+    reserve = {
+        **state("standby", "1"),
+        one("headway_ranks", "1"): "2x400",
+        one("headway_rank_elapsed_seconds_total", "1"): "0+30x400",
+        one("headway_rank_seconds_total", "1", state="standby"): "0x400",
+        one("headway_pending_rank_seconds", "1"): "0+30x400",
+    }
+    values = [
+        is_("run:headway_infrastructure_goodput:ratio", 1, "10m"),
+        is_("run:headway_infrastructure_goodput:ratio", 0.5, "20m"),
+        is_("run:headway_training_goodput:ratio", 0.5, "20m"),
+        is_("run:headway_counted_rank_seconds:sum", 2_400, "20m"),
+    ]
+    judge(tmp_path, Test("stuck", {**healthy(), **stuck, **reserve}, values=values), groups=(".rules",))

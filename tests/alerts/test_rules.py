@@ -11,10 +11,9 @@ import pytest
 import yaml
 from promtool import needs_promtool
 
-from headway_alerts import catalogue, planned, promql, render
+from headway_alerts import catalogue, promql, render
 from headway_alerts.config import Config, Objective, parse
 from headway_alerts.model import Alert, Group, Recording, RuleError
-from headway_exporter.schema import METRICS
 
 FOLDER = Path(__file__).parents[2] / "alerts"
 CONFIG = Config()
@@ -204,21 +203,6 @@ def test_the_selector_is_in_every_selection_of_a_raw_metric() -> None:
             for text in texts:
                 raw = re.findall(r"(?<![\w:])headway_\w+(?![\w:])(\{[^{}]*\})?", text)
                 assert all(found.startswith('{cluster="a"') for found in raw), text
-
-
-def test_planned_metrics_leave_the_list_when_they_come() -> None:
-    """Once a family is exported its rules are checked against the schema alone: what it lacks then fails when rendered."""
-    for family in planned.FAMILIES:
-        exported = [name for name in METRICS if name.startswith(family)]
-        waiting = [name for name in planned.PLANNED if name.startswith(family)]
-        assert not (exported and waiting), f"{family}…: take {waiting} out of headway_alerts.planned"
-    assert all(name.startswith(planned.FAMILIES) for name in planned.PLANNED)
-
-
-def test_planned_metrics_are_used() -> None:
-    """The list holds no wishes."""
-    used = {name for group in GROUPS for rule in group.rules for name in promql.raw_names(rule.expr)}
-    assert set(planned.PLANNED) <= used
 
 
 def test_rendering_is_deterministic() -> None:

@@ -2,7 +2,8 @@
 
 Run it with `make bench`, on a machine that does nothing else. Prints each figure with the design's bound, and exits with 1 when one does
 not hold. Catching up is processor time, which a shared machine disturbs least, and beside it stands what merely reading the ring into
-records takes; the scrape stands beside one of `prometheus_client` with as many series of its own.
+records takes. The scrape is measured of a pod without GPUs, with the series of eight, and with these and a state folder; beside it stand
+`prometheus_client` with as many series of its own, in one process and in its multiprocess mode, which both only render.
 """
 
 from __future__ import annotations
@@ -28,6 +29,11 @@ from headway.ring import DEFAULT_CAPACITY, RingReader, RingWriter, ring_name
 from headway_exporter.follow import Follower
 from headway_exporter.pod import Pod
 
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "exporter")]
+
+import peers  # noqa: E402 - found by the line above
+from fake_nvml import FakeNvml  # noqa: E402
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -37,11 +43,14 @@ MOST_SCRAPE_MILLISECONDS: Final = 10.0
 MOST_MEGABYTES: Final = 64.0
 RUN: Final = "bench"
 RANKS: Final = 8
+GPUS: Final = 8
 STEPS_PER_SECOND: Final = 10
 WATCHED_SECONDS: Final = 20
 SCRAPES: Final = 300
 SCRAPE_ROUNDS: Final = 5
 REPETITIONS: Final = 9
+Row = tuple[str, float, str, "float | None"]
+"""Name, figure, unit, bound."""
 
 
 def main() -> int:
@@ -49,27 +58,41 @@ def main() -> int:
     with tempfile.TemporaryDirectory(dir=_memory_folder()) as folder:
         catch_up, reading = full_ring(Path(folder))
     with tempfile.TemporaryDirectory(dir=_memory_folder()) as folder:
-        live, with_gpus = live_sidecar(Path(folder))
+        live, with_gpus, with_state = live_sidecars(Path(folder))
     rows = [
         ("catching up a full ring", catch_up, "ms", MOST_CATCH_UP_MILLISECONDS),
         ("  reading it as records", reading, "ms", None),
         ("  catching up / reading", catch_up / reading, "", None),
         (f"CPU, {RANKS} ranks x {STEPS_PER_SECOND}/s", live.cpu_percent, "%", MOST_CPU_PERCENT),
-        ("scrape, processor time", live.scrape_cpu_ms, "ms", None),
-        ("scrape, median", live.scrape(50), "ms", None),
-        ("scrape, 99 of 100", live.scrape(99), "ms", MOST_SCRAPE_MILLISECONDS),
-        ("  series", float(live.series), "", None),
-        ("  prometheus_client alone", plain_exposition(live.series), "ms", None),
-        ("with 8 GPUs, processor time", with_gpus.scrape_cpu_ms, "ms", None),
-        ("with 8 GPUs, median", with_gpus.scrape(50), "ms", None),
-        ("with 8 GPUs, 99 of 100", with_gpus.scrape(99), "ms", MOST_SCRAPE_MILLISECONDS),
-        ("  series", float(with_gpus.series), "", None),
-        ("  prometheus_client alone", plain_exposition(with_gpus.series), "ms", None),
+        *scrape_rows("scrape", live),
+        *beside(live.series),
+        (f"with {GPUS} GPUs, CPU", with_gpus.cpu_percent, "%", MOST_CPU_PERCENT),
+        *scrape_rows(f"with {GPUS} GPUs", with_gpus),
+        ("and a state folder, CPU", with_state.cpu_percent, "%", MOST_CPU_PERCENT),
+        *scrape_rows("and a state folder", with_state),
+        *beside(with_gpus.series),
         ("resident memory", live.megabytes, "MB", MOST_MEGABYTES),
+        (f"  with {GPUS} GPUs and a state folder", with_state.megabytes, "MB", MOST_MEGABYTES),
     ]
     for name, figure, unit, bound in rows:
-        print(f"{name:<28}{figure:8.2f} {unit:<3}" + (f"at most {bound:g}" if bound is not None else ""))
+        print(f"{name:<36}{figure:8.2f} {unit:<3}" + (f"at most {bound:g}" if bound is not None else ""))
     return int(any(bound is not None and figure > bound for _, figure, _, bound in rows))
+
+
+def scrape_rows(what: str, live: Live) -> list[Row]:
+    """What a scrape costs."""
+    return [
+        (f"{what}, processor time", live.scrape_cpu_ms, "ms", None),
+        (f"{what}, median", live.scrape(50), "ms", None),
+        (f"{what}, 99 of 100", live.scrape(99), "ms", MOST_SCRAPE_MILLISECONDS),
+    ]
+
+
+def beside(series: int) -> list[Row]:
+    """What others take for as many series."""
+    found = [("  series", float(series), "", None), ("  prometheus_client alone", plain_exposition(series), "ms", None)]
+    gathered = peers.multiprocess_scrape(series)
+    return [*found, *([] if gathered is None else [("  its multiprocess mode", gathered, "ms", None)])]
 
 
 @dataclass
@@ -156,18 +179,26 @@ class Live:
         return min(statistics.quantiles(times, n=100)[percent - 1] for times in self.scrapes_ms)
 
 
-def live_sidecar(folder: Path) -> tuple[Live, Live]:
-    """A real sidecar beside ranks that train: first its CPU time alone, then scrapes, then its memory; and one with eight GPUs."""
-    trainers = Trainers(folder / RUN, RANKS)
+def live_sidecars(folder: Path) -> tuple[Live, Live, Live]:
+    """Real sidecars beside ranks that train, one after the other: first its CPU time alone, then scrapes, then its memory.
+
+    The GPUs are a shared library in the driver's place, so that what a true driver takes for an answer is not in the figures.
+    """
+    journals = folder / "journals"
+    trainers = Trainers(journals / RUN, RANKS)
     trainers.start()
-    alone = [sys.executable, "-m", "headway_exporter", "--dir", str(folder), "--run", RUN, "--listen", "127.0.0.1:0"]
+    alone = [sys.executable, "-m", "headway_exporter", "--dir", str(journals), "--run", RUN, "--listen", "127.0.0.1:0"]
     alone += ["--linger-seconds", "0"]
-    with_gpus = [sys.executable, str(Path(__file__).with_name("gpu_sidecar.py")), str(folder), RUN]
-    return _live(trainers, alone, WATCHED_SECONDS), _live(trainers, with_gpus, 2)
+    gpus = FakeNvml(folder / "nvml", GPUS).environ
+    return (
+        _live(trainers, [*alone, "--gpus", "off"], {}, WATCHED_SECONDS),
+        _live(trainers, alone, gpus, WATCHED_SECONDS),
+        _live(trainers, [*alone, "--state-dir", str(folder / "state")], gpus, WATCHED_SECONDS),
+    )
 
 
-def _live(trainers: Trainers, command: list[str], seconds: int) -> Live:
-    with _process(command) as (pid, address):
+def _live(trainers: Trainers, command: list[str], environ: dict[str, str], seconds: int) -> Live:
+    with _process(command, environ) as (pid, address):
         _train(trainers, 2 * STEPS_PER_SECOND)
         before = _cpu_seconds(pid)
         elapsed = _train(trainers, seconds * STEPS_PER_SECOND)
@@ -179,9 +210,9 @@ def _live(trainers: Trainers, command: list[str], seconds: int) -> Live:
 
 
 @contextlib.contextmanager
-def _process(command: list[str]) -> Iterator[tuple[int, str]]:
+def _process(command: list[str], environ: dict[str, str]) -> Iterator[tuple[int, str]]:
     """Pid and address of a sidecar that runs."""
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(command, env=os.environ | environ, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
             found = re.search(r"http://([^/]+)/", process.stdout.readline())

@@ -147,10 +147,10 @@ def job(number):
     step.set(number)
 report(job)
 """
-WRITER: Final = f"""
+WRITER: Final = """
 from prometheus_client import Counter
 counter = Counter("things", "Things", ["which"])
-for number in range({SERIES}):
+for number in range(SERIES):
     counter.labels(str(number)).inc()
 os._exit(0)
 """
@@ -163,8 +163,8 @@ report(lambda _: generate_latest(registry), 1, 50)
 """
 
 
-def alone(code: str, folder: str | None = None) -> float | None:
-    """What the code reports, in a process and a folder in memory of its own; the best of three; None when a package is missing."""
+def alone(code: str, folder: str | None = None, runs_made: int = 3) -> float | None:
+    """What the code reports, in a process and a folder in memory of its own; the best of several; None when a package is missing."""
     with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as fresh:
         place = folder or fresh
         environ = os.environ | {"PROMETHEUS_MULTIPROC_DIR": place, "HEADWAY_DIR": place, "HEADWAY_RUN": "bench"}
@@ -172,17 +172,17 @@ def alone(code: str, folder: str | None = None) -> float | None:
             subprocess.run(
                 [sys.executable, "-c", PRELUDE + code], env=environ, capture_output=True, text=True, check=False
             )
-            for _ in range(3)
+            for _ in range(runs_made)
         ]
     figures = [float(one.stdout) for one in runs if one.returncode == 0 and one.stdout]
     return min(figures, default=None)
 
 
-def multiprocess_scrape() -> float | None:
-    """Milliseconds of a scrape in the process that gathers what the others wrote."""
+def multiprocess_scrape(series: int = PROCESSES * SERIES) -> float | None:
+    """Milliseconds of a scrape of so many series in the process that gathers what the others wrote; the best of three medians."""
     with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as folder:
         for _ in range(PROCESSES):
-            alone(WRITER, folder)
+            alone(f"SERIES = {series // PROCESSES}\n{WRITER}", folder, 1)
         microseconds = alone(COLLECTOR, folder)
     return None if microseconds is None else microseconds / 1e3
 

@@ -18,6 +18,7 @@ from rendered import FOLDER, NAMES, filled, load, panels, queries
 
 from headway_alerts.model import RuleError
 from headway_dashboards import catalogue, mending, render, run
+from headway_dashboards.health import UNMEASURED
 from headway_dashboards.model import Query, Variable
 from headway_dashboards.panels import stat
 from headway_dashboards.queries import fleet
@@ -126,6 +127,15 @@ def test_every_panel_can_be_read(name: str) -> None:
         assert defaults["thresholds"]["steps"][0]["value"] is None, where
     titles = [panel["title"] for panel in shown]
     assert len(set(titles)) == len(titles)
+
+
+def test_good_news_is_not_a_missing_measurement() -> None:
+    """A panel that shows errors only when there are some is empty on a healthy machine, and must not say that nobody looks."""
+    found = panels(load("headway-health"))
+    quiet = [one for one in found if all("> 0" in target["expr"] for target in one["targets"])]
+    assert len(quiet) >= 4
+    said = {one["title"]: one["fieldConfig"]["defaults"]["noValue"] for one in quiet}
+    assert [title for title, words in said.items() if words == UNMEASURED] == []
 
 
 @pytest.mark.parametrize("name", NAMES)

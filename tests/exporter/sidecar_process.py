@@ -66,6 +66,10 @@ class Sidecar:
         """One value, None when there is no such series."""
         return self.samples().get((name, tuple(sorted(labels.items()))))
 
+    def labels(self, name: str) -> list[dict[str, str]]:
+        """Labels of each series of a metric, without those on every series."""
+        return [dict(labels) for found, labels in self.samples() if found == name]
+
     def status(self) -> dict[str, Any]:
         """`/status.json`."""
         code, _, body = self.get("/status.json")

@@ -12,7 +12,7 @@ from headway.events import Event
 from headway.ring import StepRecord
 from headway_exporter import records
 from headway_exporter.labels import LAYERS
-from headway_exporter.observations import DeathSeen, EventSeen, StepSeen
+from headway_exporter.observations import DeathSeen, EventSeen, GpuSeen, StepSeen
 from headway_exporter.pod import Pod
 
 if TYPE_CHECKING:
@@ -33,7 +33,10 @@ def events(draw: st.DrawFn) -> Observation:
     """A journal line of a slot."""
     kind, fields = draw(
         st.one_of(
-            st.builds(lambda attempt: ("process_started", {"attempt": attempt}), st.integers(0, 2)),
+            st.builds(
+                lambda attempt: ("process_started", {"attempt": attempt, "gpu_uuid": f"GPU-000{attempt}"}),
+                st.integers(0, 2),
+            ),
             st.builds(
                 lambda mode: ("train_entered", {"mode": mode}), st.sampled_from(["active", "active", "inactive"])
             ),
@@ -91,8 +94,15 @@ deaths = st.builds(
     times,
     st.sampled_from(["lock", "found", "replaced", "silence"]),
 )
+gpus = st.builds(
+    lambda number, kind, at, xid: GpuSeen(f"GPU-000{number}", kind, at, 1e9 + at, xid),
+    st.integers(0, 2),
+    st.sampled_from(["xid", "xid", "ecc", "nvlink", "lost", "back", "remap"]),
+    times,
+    st.sampled_from([13, 31, 45, 74, 79, 94]),
+)
 sequences: st.SearchStrategy[list[Observation]] = st.lists(
-    st.one_of(events(), step_records(), launcher_lines, deaths), max_size=40
+    st.one_of(events(), step_records(), launcher_lines, deaths, gpus), max_size=40
 )
 
 

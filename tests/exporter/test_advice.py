@@ -208,6 +208,30 @@ def test_writes_that_do_not_end_in_time_come_first() -> None:
     assert "wait for each other" not in checkpoint_interval(just).text
 
 
+@pytest.mark.parametrize(
+    ("write", "failures", "verdict"),
+    [
+        (22.0, 12, "change"),  # 110 % of 20 s: they pile up, however often it fails
+        (22.0, 600, "change"),
+        (18.0, 12, "change"),  # 90 %: a reserve costs next to nothing
+        (
+            18.0,
+            1_200,
+            "keep",
+        ),  # a failure every 30 s: two seconds more to do again each time cost more than the reserve is worth
+        (18.0, 0, "change"),  # nobody knows what it costs
+    ],
+)
+def test_a_reserve_for_slow_writes_is_weighed_against_what_it_costs(write: float, failures: int, verdict: str) -> None:
+    """A write that ends in time is no trouble yet: saving less often may lose more than a slow day of the storage would."""
+    saves = replace(WATCHED.saves, blocking_mean=0.1, write_mean=write, write_last=write, interval_steps=40)
+    advice = checkpoint_interval(replace(WATCHED, failures=failures, saves=saves, restart=5.0))  # 20 s of steps
+    assert advice.verdict == verdict
+    assert bool(advice.settings) == (verdict == "change")
+    assert ("wait for each other" in advice.text) == (verdict == "change")
+    assert ("no reserve" in advice.title) == (verdict == "keep")
+
+
 @settings(deadline=None)
 @given(
     blocking=st.floats(0.001, 60),

@@ -139,6 +139,24 @@ def test_evidence_that_comes_late_is_told_too(pods: Pods) -> None:
     assert exchange_files.parse_claim(path.read_bytes(), ID, "1", "").cause == "process_killed"
 
 
+@pytest.mark.parametrize("spoilt", [b"", b"garbage", b"{}", b"x" * 100_000])
+def test_a_claim_that_was_spoilt_is_written_anew(pods: Pods, spoilt: bytes) -> None:
+    """Else this pod's evidence, perhaps the best there is, would be in no verdict, though it says the same all the time."""
+    pods.turn(0, ECHO)
+    pods.turn(1, KILLED)
+    path = pods.folder / "1.json"
+    whole = path.read_bytes()
+    path.write_bytes(spoilt)
+    pods.turn(1, KILLED)
+    again = exchange_files.parse_claim(path.read_bytes(), ID, "1", str(path))
+    assert (again.cause, again.origin_rank) == (KILLED.cause, KILLED.origin_rank)
+    pods.turn(1, KILLED)
+    assert len(path.read_bytes()) == pytest.approx(len(whole), abs=60)
+    [seen] = pods.turn(0, ECHO, seconds=AFTER + 1)
+    assert seen.verdict is not None
+    assert (seen.verdict.claimed_by, seen.verdict.rank) == ("1", 3)
+
+
 def test_a_pod_that_is_gone_is_where_it_began(pods: Pods) -> None:
     """It told nothing and is silent: its last ledger tells which node that was, and the lowest live pod counts it."""
     pods.lives(2, 40.0, node="n2", ranks=[{"slot": 0, "rank": 4}, "hostile"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from golden_story import FOLDER, load, pod_after
@@ -12,12 +12,14 @@ from hypothesis import strategies as st
 from state_story import RUNS
 from test_accounting_properties import in_order, new_pod, sequences
 
+from headway_exporter.codec import CodecError, Encoder, decode
 from headway_exporter.history import FIRST_WIDTH, MOST_STRETCHES, History
-from headway_exporter.summary import history
+from headway_exporter.memory import REGISTRY
+from headway_exporter.pod import Pod
+from headway_exporter.summary import MOST_STRETCHES_TOLD, history
 
 if TYPE_CHECKING:
     from headway_exporter.observations import Observation
-    from headway_exporter.pod import Pod
 
 CASES = sorted(FOLDER.glob("*.yaml"))
 SECOND = 1_000_000_000
@@ -110,3 +112,45 @@ def test_slots_of_different_ages_share_one_axis() -> None:
     assert found["width_seconds"] == 16.0
     own = {state: amount for _, states in found["slots"]["1"]["buckets"] for state, amount in states.items()}
     assert own.keys() <= {state for state, amount in pod.ledger.slot(1).states.items() if amount}
+
+
+def test_a_history_outlives_its_sidecar() -> None:
+    """What is saved is one list; what an older version saved are the stretches themselves."""
+    history = History()
+    for second in range(0, 1_000, 3):
+        history.add("eval" if second % 2 else "productive", second * SECOND, (second + 2) * SECOND, 2 * SECOND)
+    document = Encoder(REGISTRY).encode(history)
+    again, older = History(), History()
+    decode(REGISTRY, document, again)
+    plain = {
+        "root": 0,
+        "classes": {"History": ["width", "stretches", "_first", "_last"]},
+        "objects": {"0": ["History", FIRST_WIDTH, {"d": [[7, {"m": {"eval": 5}}]]}, 7, 7]},
+    }
+    decode(REGISTRY, plain, older)
+    assert (again.stretches, again.width) == (history.stretches, history.width)
+    assert older.stretches == {7: {"eval": 5}}
+    again.add("eval", 1_000 * SECOND, 1_001 * SECOND, SECOND)
+    assert sum(summed(again).values()) == sum(summed(history).values()) + SECOND
+
+
+@pytest.mark.parametrize("broken", [[1], [1, 2, "eval", 5], [1, -1], ["x", 0], [1, 1, "eval", "much"], [None, 0]])
+def test_a_history_that_breaks_off_is_none(broken: list[Any]) -> None:
+    """A ledger that holds one is set aside as a whole, which only a CodecError leads to."""
+    document = Encoder(REGISTRY).encode(History())
+    row = document["objects"]["0"]
+    row[1 + document["classes"]["History"].index("_saved")] = broken
+    with pytest.raises(CodecError):
+        decode(REGISTRY, document, History())
+
+
+def test_many_slots_tell_less_of_each() -> None:
+    """The ledger of 64 slots would else be mostly history, and taking it would cost more memory than all the rest."""
+    pod = Pod("testrun", "0")
+    for slot in range(64):
+        for second in range(MOST_STRETCHES):
+            pod.ledger.slot(slot).history.add("eval", second * SECOND, (second + 1) * SECOND, SECOND)
+    told = history(pod)
+    assert sum(len(one["buckets"]) for one in told["slots"].values()) <= MOST_STRETCHES_TOLD
+    for one in told["slots"].values():
+        assert sum(states["eval"] for _, states in one["buckets"]) == pytest.approx(MOST_STRETCHES)

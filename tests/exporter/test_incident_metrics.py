@@ -7,18 +7,18 @@ from pod_story import WALL
 from test_pod import samples
 
 from headway_exporter.collectors import incidents, restarts
-from headway_exporter.labels import CAUSES, INCIDENT_OUTCOMES, LAYERS, REASONS, RECOVERY_PHASES
+from headway_exporter.labels import INCIDENT_OUTCOMES, LAYERS, REASONS, RECOVERY_PHASES
 from headway_exporter.pod import Pod
 from headway_exporter.status import status
 
 
 def test_counters_are_there_before_the_first_incident() -> None:
-    """A counter that appears with its first increment hides that increment from `increase()`."""
+    """A counter that appears with its first increment hides that increment from `increase()`. Causes are too many for that."""
     found = samples(incidents(Pod("run", "0"))) | samples(restarts(Pod("run", "0")))
     assert all(
         found["headway_incidents_total", one, word] == 0 for one in INCIDENT_OUTCOMES for word in ("true", "false")
     )
-    assert all(found["headway_incident_causes_total", layer, cause] == 0 for layer in LAYERS for cause in CAUSES)
+    assert not [key for key, value in found.items() if "_causes_" in key[0] and value is not None]
     assert all(
         found["headway_recovery_phase_seconds_total", layer, one] == 0 for layer in LAYERS for one in RECOVERY_PHASES
     )

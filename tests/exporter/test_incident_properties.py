@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import given, settings
@@ -10,9 +11,10 @@ from hypothesis import strategies as st
 
 from headway.events import INTERRUPTIONS, Event
 from headway.ring import StepRecord
-from headway_exporter import collectors
+from headway_exporter import collectors, records
 from headway_exporter.labels import CAUSES, INCIDENT_OUTCOMES, LAYERS, REASONS, RECOVERY_PHASES
-from headway_exporter.observations import DeathSeen, EventSeen, Observation, StepSeen
+from headway_exporter.memory import encoder, recall
+from headway_exporter.observations import DeathSeen, EventSeen, GpuSeen, Observation, PodStatusSeen, StepSeen
 from headway_exporter.pod import Pod
 from headway_exporter.schema import METRICS
 from headway_exporter.status import status
@@ -45,6 +47,7 @@ SLOT_EVENTS: dict[str, st.SearchStrategy[dict[str, Any]]] = {
     "finalized": st.just({}),
     "sample": st.fixed_dictionaries({"collective": st.booleans(), "oom_kills": st.integers(0, 3)}),
     "operator_rollback": st.fixed_dictionaries({"step": STEPS}),
+    "nccl_trace": st.fixed_dictionaries({}, optional={"path": st.text(max_size=5), "bytes": st.integers(-1, 10**30)}),
     "train_finished": st.just({}),
     "process_exited": st.just({}),
 }
@@ -56,17 +59,44 @@ LAUNCHER_EVENTS: dict[str, st.SearchStrategy[dict[str, Any]]] = {
     "launcher_exited": st.fixed_dictionaries({"exit_code": st.sampled_from([-15, 0, 1])}),
     "signal": st.just({"signal": 15}),
 }
+GPUS = st.builds(
+    GpuSeen,
+    uuid=st.sampled_from(["a", "b", "c"]),
+    kind=st.sampled_from(["xid", "xid", "ecc", "nvlink", "lost", "back", "remap"]),
+    mono=st.just(0.0),
+    wall=st.just(0.0),
+    xid=st.sampled_from([13, 31, 45, 63, 74, 79, 94, 119, 4242]),
+    text=st.text(max_size=5),
+    parts=st.sampled_from([(), ("b",)]),
+)
+
+
+TOLD = st.builds(
+    PodStatusSeen,
+    st.sampled_from(["heard", "container", "disruption"]),
+    mono=st.just(0.0),
+    wall=st.sampled_from([-300.0, -1.0, 0.0]),
+    happening=st.sampled_from(["a", "b", "c"]),
+    reason=st.sampled_from(["completed", "error", "oom_killed", "preempted", "other"]),
+    cause=st.sampled_from([None, "host_oom", "preempted", "node_lost"]),
+    sure=st.booleans(),
+    exit_code=st.sampled_from([None, -15, -9, 0, 1]),
+)
 
 
 @st.composite
 def observations(draw: st.DrawFn) -> Observation:
     """One sight, at second 0; the sequence dates it."""
-    what = draw(st.sampled_from(["step", "step", "death", "slot", "slot", "slot", "launcher"]))
+    what = draw(st.sampled_from(["step", "step", "death", "slot", "slot", "slot", "launcher", "gpu", "orchestrator"]))
+    if what == "gpu":
+        return draw(GPUS)
     slot, life = draw(SLOTS), draw(LIVES)
     if what == "step":
         return StepSeen(slot, life, StepRecord(0, draw(STEPS), 0, draw(st.integers(0, 10**9))))
     if what == "death":
         return DeathSeen(slot, life, 0.0, draw(st.sampled_from(["lock", "found", "replaced", "silence"])))
+    if what == "orchestrator":
+        return draw(TOLD)
     events = SLOT_EVENTS if what == "slot" else LAUNCHER_EVENTS
     kind = draw(st.sampled_from(sorted(events)))
     incarnation = draw(st.sampled_from([None, "a", "b", "c"]))
@@ -81,6 +111,10 @@ def at(seen: Observation, mono: float) -> Observation:
         return StepSeen(seen.slot, seen.life, StepRecord(0, record.step, start, record.duration_ns))
     if isinstance(seen, DeathSeen):
         return DeathSeen(seen.slot, seen.life, mono, seen.by)
+    if isinstance(seen, GpuSeen):
+        return replace(seen, mono=max(0.0, mono - seen.xid % 7), wall=mono)  # some are told late
+    if isinstance(seen, PodStatusSeen):
+        return replace(seen, mono=mono, wall=mono + seen.wall)
     event = seen.event
     return EventSeen(seen.slot, Event(event.kind, 0, mono, mono, event.life, event.incarnation, event.fields))
 
@@ -127,6 +161,11 @@ def test_any_sequence_of_evidence(sequence: TALE) -> None:
     assert all(layer in LAYERS and phase in RECOVERY_PHASES for layer, phase in failures.phases)
     assert all(failures.recurring(one) <= set(REASONS) - {"same_entity"} for one in failures.incidents)
     json.dumps(status(pod, {}), allow_nan=False)
+    for one in failures.incidents:
+        json.dumps(records.record(pod, one, mono), allow_nan=False)
+    again = Pod("run", "0")
+    recall(again, json.loads(json.dumps(encoder().encode(pod))))
+    assert counters(again) == counters(pod)
 
 
 @settings(max_examples=40, deadline=None)

@@ -53,6 +53,24 @@ def state(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def test_a_line_that_was_written_twice_is_told_once(tmp_path: Path) -> None:
+    """A sidecar killed between record and ledger may leave one: neither the list nor the report may count it twice."""
+    folder = state_story.write(tmp_path, RUNS["recovered"]())
+    path = folder / "0" / RECORDS
+    once = ids(tmp_path), reported(folder)
+    path.write_bytes(path.read_bytes() * 2)
+    assert (ids(tmp_path), reported(folder)) == once
+    assert len(once[0]) == len(set(once[0])) == once[1]["total"] == 2
+
+
+def reported(folder: Path) -> dict[str, Any]:
+    """The incidents of the report."""
+    out = folder.parent / "report.json"
+    assert run("postmortem", folder, "--format", "json", "--out", out).returncode == 0
+    incidents: dict[str, Any] = json.loads(out.read_text())["incidents"]
+    return incidents
+
+
 def ids(*options: object) -> list[str]:
     done = run("incidents", *options, "--format", "jsonl")
     assert done.returncode == 0, done.stderr

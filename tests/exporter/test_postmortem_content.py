@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from report_story import BEGIN, Story, four_faults, loop, one_recovery, quiet, three_pods, write_records
+from report_story import BEGIN, Story, four_faults, loop, many_ranks, one_recovery, quiet, three_pods, write_records
 from state_story import RUNS, write
 
 from headway_exporter.labels import CAUSES, INCIDENT_OUTCOMES, LAYERS, REASONS, STATES
@@ -111,6 +111,14 @@ def test_one_incident_of_three_pods(tmp_path: Path) -> None:
     assert found.run.on_gpus
     assert "Drain GPU-00000009-5a1b" in titles(found)
     assert "node-1" not in titles(found), "the GPU explains it: its node need not go"
+    assert "before it is used again" not in titles(found), "it is drained already"
+
+
+def test_a_gpu_that_failed_once(tmp_path: Path) -> None:
+    """Once is no reason to drain it, but to test it."""
+    found = told(many_ranks(pods=12), tmp_path)
+    assert "Drain" not in titles(found)
+    assert "Test GPU-0000004d" in titles(found)
 
 
 @given(st.permutations(range(6)), st.data())

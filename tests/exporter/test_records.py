@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 ALL = ("v kind run pod_index id revision written_wall outcome state recurring opened_wall closed_wall layer escalated attempts cause "
        "confidence alternatives origin decided_by decided_revision claimed_by ambiguous mark_step durable_step loads world_size "
        "pods_expected node versions settings evidence recoveries lost_rank_seconds trace_id")  # fmt: skip
-EVIDENCE = "kind wall slot rank text exit_code signature traceback"
+EVIDENCE = "kind wall slot rank text exit_code signature traceback path bytes"
 RECOVERY = ("opened_wall layer cause confidence origin_rank attempts tip_step mark_step loaded_step rejected_steps steps_lost "
             "first_step_wall high_water_wall replay_check tries")  # fmt: skip
 TRY = "opened_wall layer cause confidence origin_rank alternatives restarted_wall loaded_step phases"

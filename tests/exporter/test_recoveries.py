@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from incident_tale import Tale
 from pod_story import Story
 
+from headway_exporter import records
 from headway_exporter.labels import CAUSES, LAYERS
-from headway_exporter.recoveries import MOST_EVIDENCE, MOST_TRIES
+from headway_exporter.recoveries import MOST_EVIDENCE, MOST_OLD_EVIDENCE, MOST_TRIES
 
 
 def test_exception_in_process() -> None:
@@ -401,3 +403,35 @@ def test_many_failures_stay_bounded() -> None:
         len(one.tries) <= MOST_TRIES and len(one.evidence) <= MOST_TRIES * MOST_EVIDENCE for one in failures.recoveries
     )
     assert all(layer in LAYERS and cause in CAUSES for layer, cause in failures.causes)
+
+
+def test_a_crash_loop_keeps_little_of_what_is_settled() -> None:
+    """200 failures of 64 ranks, each with all that was seen of them, would take more memory than the sidecar may have."""
+    tale = Tale(8)
+    for _ in range(2 * MOST_TRIES):
+        tale.tell("gone, launcher 10, steps 11-12")
+    [incident] = tale.incidents
+    made = records.record(tale.pod, incident, 0.0)
+    old = [one for one in tale.pod.failures.recoveries if one not in incident.recoveries]
+    assert len(old) == MOST_TRIES
+    assert all(len(one.evidence) <= MOST_OLD_EVIDENCE and len(one.current.markers) <= 1 for one in old)
+    assert all(len(one.evidence) == len(one.current.markers) == 8 for one in incident.recoveries)
+    assert [len(one["tries"]) for one in made["recoveries"]] == [1] * MOST_TRIES
+    assert {one.diagnosis.cause for one in old} == {incident.diagnosis.cause} == {"process_killed"}
+
+
+def test_an_incident_at_rest_keeps_little_and_its_record_stands() -> None:
+    """What is on disk tells all of it; and where it began is still known, for the next one that begins there."""
+    tale = Tale(4)
+    for step in (12, 14):
+        tale.tell(f"kill 2, launcher {step - 2}, steps {step - 1}-{step}, commit {step}")
+    for _ in range(3):
+        for one in records.due(tale.pod):
+            records.written(tale.pod, one)
+        tale.tell("wait 700")
+    first, last = tale.incidents
+    assert (first.at_rest, last.at_rest) == (True, False)
+    assert [len(one.telling.markers) for one in (first, last)] == [1, 4]
+    assert first.telling.markers[0].rank == 2
+    assert records.due(tale.pod) == []
+    assert max(tale.pod.failures.repeat_offenders(tale.pod.now).values()) == 2

@@ -1,8 +1,12 @@
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 
+from headway_exporter.codec import Encoder, decode
 from headway_exporter.curve import MOST_POINTS, StepCurve
+from headway_exporter.memory import REGISTRY
 
 
 def filled(steps: range, amount: int) -> StepCurve:
@@ -48,3 +52,40 @@ def test_refuses_steps_that_are_not_above_the_last() -> None:
     """The sums would be wrong without a word."""
     with pytest.raises(ValueError, match="step 5 is not above 8"):
         filled(range(5, 9), 1).append(5, 1)
+
+
+@pytest.mark.parametrize("saved", [False, True])
+def test_a_full_curve_takes_little_memory(*, saved: bool) -> None:
+    """A pod of 64 slots has 128 of them: in Python's own numbers they would take most of the sidecar's budget."""
+    tracemalloc.start()
+    try:
+        curve = filled(range(1, 3 * MOST_POINTS), 1_000_000_007)
+        if saved:
+            document = Encoder(REGISTRY).encode(curve)
+            curve = StepCurve()
+            decode(REGISTRY, document, curve)
+            del document
+            for step in range(3 * MOST_POINTS, 6 * MOST_POINTS):
+                curve.append(step, 1_000_000_007)
+        held = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert len(curve._steps) > MOST_POINTS // 2
+    assert held < 24 * MOST_POINTS
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_numbers_beyond_machine_words_are_numbers_too(*, many: bool) -> None:
+    """A journal may claim any step; the sums are right all the same, also in the memory of the next sidecar."""
+    curve, first = filled(range(1, 6), 10), 2**70
+    if many:
+        curve.extend(first, [3, 4, 2**65])
+    else:
+        for number, amount in enumerate([3, 4, 2**65]):
+            curve.append(first + number, amount)
+    again = StepCurve()
+    decode(REGISTRY, Encoder(REGISTRY).encode(curve), again)
+    for one in (curve, again):
+        assert [one.up_to(step) for step in (5, first, first + 1)] == [50, 53, 57]
+        assert (one.total, one.last) == (57 + 2**65, first + 2)
+        assert one.cut(first) == 4 + 2**65

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headway import clock
-from headway_exporter.state_files import LEDGER, RECORDS, Ledger, read_ledger, read_records, write_ledger
+from headway_exporter.state_files import LEDGER, RECORDS, Ledger, append_record, read_ledger, read_records, write_ledger
 from headway_exporter.store import Snapshot, Store, View, new_session
 
 if TYPE_CHECKING:
@@ -34,6 +34,30 @@ def test_shown_is_what_is_on_disk(tmp_path: Path) -> None:
     records, faults = store.acknowledged()
     assert ([one["id"] for one in records], sum(faults.values())) == (["a"], 0)
     assert store.acknowledged()[0] == []
+
+
+@pytest.mark.parametrize("torn", [b"", b'{"v":1,"id":"tor', b"\n\nspoilt\n"])
+@pytest.mark.parametrize("before", [0, 5_000])
+def test_a_record_that_is_there_is_not_written_again(tmp_path: Path, torn: bytes, before: int) -> None:
+    """SIGKILL between record and ledger: the next sidecar comes to the same record, and everybody would read it twice."""
+    path = tmp_path / RECORDS
+    for number in range(before // 1_000):
+        append_record(path, {"v": 1, "id": f"old {number}", "text": "x" * 400_000})
+    known = {"v": 1, "id": "a", "revision": 0, "written_wall": 1.0, "loads": {"1": 2}, "evidence": [{"wall": 1.5}]}
+    append_record(path, known)
+    with path.open("ab") as file:
+        file.write(torn)
+    size = path.stat().st_size
+    store = Store(tmp_path, "run", "0", new_session(), FIRST)
+    again, more = {**known, "written_wall": 2.0}, {**known, "written_wall": 2.0, "loads": {"1": 3}}
+    store.offer(snapshot(1, again), 0.0)
+    assert store.settle()
+    assert path.stat().st_size == size
+    assert store.acknowledged()[0] == [again]
+    store.offer(snapshot(2, more), 0.0)
+    assert store.settle()
+    store.close()
+    assert [one for one in read_records(path) if isinstance(one, dict)][-2:] == [known, more]
 
 
 def test_sessions_are_in_the_order_of_their_starts() -> None:

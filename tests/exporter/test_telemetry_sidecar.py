@@ -100,6 +100,23 @@ def test_the_last_incident_is_sent_at_the_end(tmp_path: Path) -> None:
     assert {line.trace_id for line in behind.logs} == {root.trace_id for root in roots}
 
 
+def test_what_became_of_the_last_incident_is_remembered(tmp_path: Path) -> None:
+    """It is sent after the last word was written, and must be in the counters that the next sidecar begins with all the same."""
+    acts = ("enter=a", "load=0", "steps=1-6", "fault", "enter=b", "load=3", "steps=4-9", "finish=9")
+    state = ("--state-dir", str(tmp_path / "state"))
+    pod = tmp_path / "pod"
+    with receiver() as behind:
+        environ = {"OTEL_EXPORTER_OTLP_ENDPOINT": behind.url}
+        with sidecar(pod, *state, **environ) as exporter:
+            finish(trainer(pod, 0, *acts, ranks=1))
+            assert exporter.stop() == (0, "")
+        sent = sum(not span.parent_span_id for span in behind.spans), len(behind.logs)
+        with sidecar(pod, *state, **environ) as exporter:
+            assert (exports(exporter, "traces", "ok"), exports(exporter, "logs", "ok")) == sent
+    assert sent[0] == 1
+    assert sent[1] >= 1
+
+
 @pytest.mark.parametrize("fault", ["dead", "hung"])
 def test_an_endpoint_that_is_gone_costs_nothing_else(tmp_path: Path, fault: str) -> None:
     """Scrapes, verdicts and an orderly end are the same; the counter and one line tell what is wrong."""

@@ -2,8 +2,9 @@
 
 Each argument is one act, in order: `enter=ID`, `load=STEP`, `steps=FIRST-LAST` (with `:SECONDS` each so long), `fault`, `echo`,
 `commit=STEP`, `finish`, `exit=CODE`, `save=STEP` (a save is written), `queue=DEPTH` (saves that wait), `phase=NAME:SECONDS`,
-`set=NAME:NUMBER` (a setting in force from the start), `unlock` (loses its life lock as by accident), `pause=SECONDS`, `wait` (until it
-is killed), `ready` (writes a line, for whoever started it), `meet` (does that and waits for a line).
+`set=NAME:NUMBER` (a setting in force from the start), `saves_in=FOLDER` (where checkpoints lie), `unlock` (loses
+its life lock as by accident), `pause=SECONDS`, `wait` (until it is killed), `ready` (writes a line, for whoever started it), `meet`
+(does that and waits for a line).
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ def main(acts: list[str]) -> None:
     told = (act.removeprefix("set=").partition(":") for act in acts if act.startswith("set="))
     settings = {name: float(value) for name, _, value in told}
     recorder = Recorder.from_env(
-        settings={"total_steps": 100, "checkpoint_interval_steps": 10} | settings, backend="gloo"
+        settings={"total_steps": 100, "checkpoint_interval_steps": 10} | settings,
+        backend="gloo",
+        checkpoint_dir=next((act.removeprefix("saves_in=") for act in acts if act.startswith("saves_in=")), None),
     )
     for act in acts:
         name, _, value = act.partition("=")
@@ -30,7 +33,7 @@ def main(acts: list[str]) -> None:
             )
         elif name == "load":
             with recorder.phase("checkpoint_load"):
-                recorder.checkpoint("loaded", step=int(value), seconds=0.25, verified=True)
+                recorder.checkpoint("loaded", step=int(value), seconds=0.25, bytes=100, verified=True)
         elif name == "steps":
             numbers, _, seconds = value.partition(":")
             first, last = map(int, numbers.split("-"))

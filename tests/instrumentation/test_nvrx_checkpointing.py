@@ -134,6 +134,34 @@ def test_events_of_a_save(checkpointer: AsyncCheckpointer, journal: Journal, tmp
     assert all(event["seconds"] >= 0 for event in events[1:])
 
 
+def written_unnoticed(checkpointer: AsyncCheckpointer, journal: Journal, first: int, folder: Path) -> list[int]:
+    """Saves one after the other, without a poll, until the first of them is seen to be written; returns all."""
+    steps, stages = list[int](), list[tuple[str, int]]()
+    while ("written", first) not in stages:
+        assert len(steps) < 600, "waited in vain"
+        steps.append(first + len(steps))
+        checkpointer.schedule(steps[-1], to_file(folder / str(steps[-1])))
+        time.sleep(0.1)
+        stages += journal.stages()
+    return steps
+
+
+def test_a_save_that_the_next_one_finds_written_is_told(
+    checkpointer: AsyncCheckpointer, journal: Journal, tmp_path: Path
+) -> None:
+    """Scheduling looks at the writer too: what it sees there must not be lost, or that checkpoint would never become durable."""
+    steps = written_unnoticed(checkpointer, journal, 1000, tmp_path)
+    assert checkpointer.drain(SECONDS) == steps
+
+
+def test_what_was_given_up_is_not_told_later(checkpointer: AsyncCheckpointer, journal: Journal, tmp_path: Path) -> None:
+    """An older incarnation's save must not pass for one of the same step by the next."""
+    written_unnoticed(checkpointer, journal, 2000, tmp_path)
+    checkpointer.abandon("its incarnation ended")
+    assert checkpointer.poll() == []
+    assert checkpointer.drain(SECONDS) == []
+
+
 def test_write_that_raises(checkpointer: AsyncCheckpointer, journal: Journal, tmp_path: Path) -> None:
     """A full disk fails the save that met it, with its text; the save behind is aborted; the next one gets a new writer."""
     first = checkpointer.writer_pid

@@ -101,6 +101,28 @@ def test_a_life_begins_with_what_it_is(make: Make) -> None:
     assert (finished.incarnation, finished.fields) == ("a1", {"step": 300})
 
 
+@pytest.mark.parametrize(
+    ("folder", "told"),
+    [
+        ("saves", "{here}/saves"),
+        (Path("/a/b"), "/a/b"),
+        (None, None),
+        (7, None),
+    ],
+)
+def test_the_folder_of_checkpoints_is_told_by_its_full_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str | Path | None, told: str | None
+) -> None:
+    """The sidecar has another working directory; what is no folder's name costs nothing but itself."""
+    monkeypatch.chdir(tmp_path)
+    environ = {"HEADWAY_DIR": str(tmp_path / "journals"), "HEADWAY_RUN": "run", "HEADWAY_SAMPLE_SECONDS": "0"}
+    recorder = Recorder.from_env(environ=environ, checkpoint_dir=folder)
+    (started,) = events(recorder)
+    recorder.close()
+    assert started.fields.get("checkpoint_dir") == (told and told.format(here=tmp_path))
+    assert recorder.dropped == 0
+
+
 def test_steps_are_recorded_with_what_was_set(make: Make) -> None:
     """A loss, a token count, both or neither: each step has its own, and nothing of the step before."""
     recorder = make()

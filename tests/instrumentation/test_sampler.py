@@ -29,6 +29,7 @@ V1 = {
     "memory/kubepods/pod1/memory.usage_in_bytes": "500\n",
     "memory/kubepods/pod1/memory.limit_in_bytes": "2000\n",
     "memory/kubepods/pod1/memory.oom_control": "oom_kill_disable 0\nunder_oom 0\noom_kill 3\n",
+    "memory/kubepods/pod1/memory.stat": "cache 400\ninactive_file 1\ntotal_inactive_file 150\n",
     "memory/memory.usage_in_bytes": "9000\n",
     "memory/memory.limit_in_bytes": "9223372036854771712\n",
 }
@@ -36,6 +37,7 @@ V2 = {
     "pod1/box/memory.current": "500\n",
     "pod1/box/memory.max": "2000\n",
     "pod1/box/memory.events": "low 0\noom 4\noom_kill 3\noom_group_kill 0\n",
+    "pod1/box/memory.stat": "anon 100\nfile 400\ninactive_anon 7\ninactive_file 150\nactive_file 250\n",
     "pod1/memory.current": "700\n",
     "pod1/memory.max": "4000\n",
     "pod1/memory.events": "oom_kill 5\n",
@@ -45,14 +47,14 @@ V2 = {
 @pytest.mark.parametrize(
     ("files", "membership", "wanted"),
     [
-        (V2, "0::/pod1/box\n", ContainerMemory(2000, 500, 3)),
+        (V2, "0::/pod1/box\n", ContainerMemory(2000, 500, 3, 150)),
         ({**V2, "pod1/box/memory.max": "max\n"}, "0::/pod1/box\n", ContainerMemory(4000, 700, 5)),
         (
             {**V2, "pod1/box/memory.max": "max", "pod1/memory.max": "max"},
             "0::/pod1/box\n",
-            ContainerMemory(None, 500, 3),
+            ContainerMemory(None, 500, 3, 150),
         ),
-        (V2, "0::/pod1/box/gone\n", ContainerMemory(2000, 500, 3)),
+        (V2, "0::/pod1/box/gone\n", ContainerMemory(2000, 500, 3, 150)),
         (
             {"memory.current": "500", "memory.max": "2000", "memory.events": "oom_kill 0"},
             "0::/\n",
@@ -63,9 +65,9 @@ V2 = {
             "0::/host/only/path\n",
             ContainerMemory(2000, 500, None),
         ),
-        (V1, "7:cpu:/x\n4:memory:/kubepods/pod1\n0::/\n", ContainerMemory(2000, 500, 3)),
+        (V1, "7:cpu:/x\n4:memory:/kubepods/pod1\n0::/\n", ContainerMemory(2000, 500, 3, 150)),
         (V1, "4:hugetlb,memory:/elsewhere\n", ContainerMemory(None, 9000, None)),
-        (V2, "0::/../pod1/./box\n", ContainerMemory(2000, 500, 3)),
+        (V2, "0::/../pod1/./box\n", ContainerMemory(2000, 500, 3, 150)),
         ({}, "0::/pod1\n", ContainerMemory()),
         (V2, "rubbish\n\n::\n", ContainerMemory()),
         ({"memory.current": "-1", "memory.max": "x"}, "0::/\n", ContainerMemory()),

@@ -1,8 +1,9 @@
 """A run with failures, its real sidecars, and a real Prometheus with the committed rules that scrapes them: a minute of data.
 
 Two pods with a rank each, and a second run in which nothing happens. Rank 1 is killed and recovers, raises and recovers, and then fails
-three times on one checkpoint: that incident stays open and recurring. Times are as short as they can be; names, rules and queries are the
-real ones.
+three times on one checkpoint: that incident stays open and recurring. One of pod 1's two network cards has no link. Both pods see scripted
+GPUs, of which that of rank 1 has an uncorrected memory error before it is killed. Times are as short as they can be; names, rules and
+queries are the real ones.
 """
 
 from __future__ import annotations
@@ -20,8 +21,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import journal_folder
+import sysfs_tree
+from fake_nvml import FakeNvml
 from journal_folder import HERE, meet, trainer, wait_ready
 from sidecar_process import sidecar
+from sysfs_tree import ACTIVE, DOWN, MELLANOX
 
 from headway_trainer.demo import runner
 
@@ -90,22 +94,36 @@ class Live:
 def live(folder: Path) -> Iterator[Live]:
     """All of it; Prometheus goes on answering until the end, with what it had seen when the story was over."""
     with contextlib.ExitStack() as stack:
-        pods = [stack.enter_context(_sidecar(folder, number, RUN)) for number in (0, 1)]
+        gpus = FakeNvml(folder / "nvml")
+        gpus.change(0, uuid=_gpu(1))
+        pods = [stack.enter_context(_sidecar(folder, number, RUN, **gpus.environ)) for number in (0, 1)]
         quiet = stack.enter_context(_sidecar(folder, 0, QUIET_RUN))
         address = stack.enter_context(_prometheus(folder, [*pods, quiet]))
         calm = _train(folder, 0, QUIET_RUN, _acts("calm", None, 1, 4_000), "0")
         stack.callback(_end, [calm])
         quiet.until(lambda status: status["step"], "the first step")
         began = time.time()
-        _story(folder, stack)
+        _story(folder, stack, gpus)
         _settle(address)
         yield Live(address, began, time.time())
 
 
-def _sidecar(folder: Path, number: int, run: str) -> contextlib.AbstractContextManager[Sidecar]:
+def _sidecar(folder: Path, number: int, run: str, **environ: str) -> contextlib.AbstractContextManager[Sidecar]:
     _pod(folder, number, run).mkdir()
-    options = ("--run", run, "--pod-index", str(number), "--state-dir", str(folder / "state"))
-    return sidecar(_pod(folder, number, run), *options, program=(str(HERE / "quick_sidecar.py"),))
+    cards = folder / f"cards-{number}"
+    for card in range(2):
+        sysfs_tree.port(cards, f"mlx5_{card}", state=DOWN if card == number == 1 else ACTIVE)
+    options = (
+        "--run",
+        run,
+        "--pod-index",
+        str(number),
+        "--state-dir",
+        str(folder / "state"),
+        "--sysfs-root",
+        str(cards),
+    )
+    return sidecar(_pod(folder, number, run), *options, program=(str(HERE / "quick_sidecar.py"),), **environ)
 
 
 def _pod(folder: Path, number: int, run: str) -> Path:
@@ -120,10 +138,14 @@ def _train(folder: Path, number: int, run: str, acts: Sequence[str], cycle: str)
         "HEADWAY_SAMPLE_SECONDS": "1",
         "LOCAL_RANK": "0",
         "RANK": str(number),
-        "CUDA_VISIBLE_DEVICES": f"GPU-{number}a5c2b9e-1111-2222-3333-444455556666",
+        "CUDA_VISIBLE_DEVICES": _gpu(number),
         "TORCHELASTIC_RESTART_COUNT": cycle,
     }
     return trainer(_pod(folder, number, run), 0, *acts, ranks=2 if run == RUN else 1, **environ)
+
+
+def _gpu(number: int) -> str:
+    return f"GPU-{number}a5c2b9e-1111-2222-3333-444455556666"
 
 
 def _acts(incarnation: str, load: int | None, first: int, last: int, *then: str) -> tuple[str, ...]:
@@ -141,7 +163,15 @@ def _acts(incarnation: str, load: int | None, first: int, last: int, *then: str)
     return (*acts, *then)
 
 
-def _story(folder: Path, stack: contextlib.ExitStack) -> None:
+def _fail(gpus: FakeNvml) -> None:
+    """A GPU whose memory and links go bad, and which runs hot."""
+    gpus.report(0, 94)
+    gpus.change(
+        0, **{"field.4.0": 1, "field.6.0": 1, "field.145.0": 1, "field.38.0": 9, "field.230.0": 1, "throttle": 0x40}
+    )
+
+
+def _story(folder: Path, stack: contextlib.ExitStack, gpus: FakeNvml) -> None:
     lives: Sequence[tuple[int | None, int, int, str]] = (
         (None, 1, 57, "kill"),
         (50, 51, 95, "raise"),
@@ -166,6 +196,9 @@ def _story(folder: Path, stack: contextlib.ExitStack) -> None:
         if end == "stay":
             return
         if end == "kill":
+            errors = MELLANOX | {"counters/symbol_error": "12", "hw_counters/local_ack_timeout_err": "9"}
+            sysfs_tree.port(folder / "cards-1", "mlx5_0", counters=errors)
+            _fail(gpus)
             both[1].kill()
         time.sleep(1.5)  # until somebody notices
         meet(both[0])

@@ -61,6 +61,7 @@ class Loaded:
     def __init__(self, root: Path, width: int = 8) -> None:
         self.model, self.optimizer = build(seed=99, width=width)
         self.rejected: list[tuple[Path, int, str]] = []
+        self.sizes: list[int] = []
         self.step = checkpoint.load_newest(
             root,
             self.model,
@@ -69,6 +70,7 @@ class Loaded:
             world_size=1,
             all_ok=lambda ok: ok,
             on_rejected=lambda *rejection: self.rejected.append(rejection),
+            on_loaded=self.sizes.append,
         )
 
     def assert_is(self, seed: int) -> None:
@@ -84,6 +86,7 @@ def test_a_checkpoint_comes_back_bit_equal(tmp_path: Path) -> None:
     (found,) = checkpoint.candidates(tmp_path)
     assert (found.manifest.step, found.manifest.extra) == (10, {"seed": 1})
     assert found.manifest.shards[0].bytes == found.manifest.total_bytes
+    assert loaded.sizes == [found.manifest.total_bytes]
 
 
 def test_a_shard_is_a_copy(tmp_path: Path) -> None:
@@ -103,7 +106,7 @@ def test_no_checkpoints_means_from_scratch(tmp_path: Path) -> None:
     """A folder that is empty or does not exist is the normal start of a run, and leaves the model alone."""
     for root in (tmp_path, tmp_path / "none"):
         loaded = Loaded(root)
-        assert (loaded.step, loaded.rejected) == (0, [])
+        assert (loaded.step, loaded.rejected, loaded.sizes) == (0, [], [])
         loaded.assert_is(seed=99)
 
 

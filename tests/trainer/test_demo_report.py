@@ -173,6 +173,17 @@ def test_live_view_shows_bar_and_signals() -> None:
         assert word in text
 
 
+@pytest.mark.parametrize("terminal", [True, False])
+def test_what_happens_beside_the_run_is_told(terminal: bool) -> None:
+    """An alert that fires, on a terminal and in a log."""
+    out = io.StringIO()
+    console = Console(file=out, width=140, force_terminal=terminal, color_system=None, legacy_windows=False)
+    with view.view_for(console, "a run") as shown:
+        shown.show(STATUS)
+        shown.tell("12:00:00 alert [A] of broken: firing (info)")
+    assert "  12:00:00 alert [A] of broken: firing (info)\n" in out.getvalue()
+
+
 def test_signals_before_anything_is_known() -> None:
     """The first moments of a run have no numbers, and say so."""
     nothing = STATUS | {

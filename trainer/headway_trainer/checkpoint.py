@@ -145,6 +145,7 @@ def load_newest(
     all_ok: Callable[[bool], bool],
     on_rejected: Callable[[Path, int, str], None],
     share_names: Callable[[list[str]], list[str]] = list,
+    on_loaded: Callable[[int], object] | None = None,
 ) -> int:
     """Loads the newest checkpoint that is good on every rank; every rank must call it.
 
@@ -160,6 +161,8 @@ def load_newest(
             checkpoints and are passed over.
         share_names: Rank 0's argument, on every rank (a broadcast). Ranks may see different listings of a shared
             folder; without it they might load different checkpoints. The default is right for one process only.
+        on_loaded: Called once something was loaded, with the size in bytes of the shards that this rank took its rows
+            from.
 
     Returns:
         Completed steps in what was loaded; 0 when there is nothing good, and model and optimizer are then untouched.
@@ -179,6 +182,8 @@ def load_newest(
         plan = _agree_on_plan(root / name, model, optimizer, rank, world_size, all_ok, rejections)
         if plan is not None:
             plan.apply()
+            if on_loaded is not None:
+                on_loaded(plan.bytes)
             return _step_of(name)
     return 0
 

@@ -58,8 +58,11 @@ def _open(config: TrainConfig) -> Resources:
     parallel.setup_determinism(config.parallel, device)
     corpus = Corpus.open(config.data, seed=config.seed)
     settings = settings_in_force(config) | {"text_fingerprint": corpus.fingerprint}
-    recorder = Recorder.from_env(settings=settings, backend=parallel.backend_for(device))
     markers, checkpoints = Path(config.output) / "faults", Path(config.checkpoint.directory)
+    saves = config.checkpoint.mode != "off"
+    recorder = Recorder.from_env(
+        settings=settings, backend=parallel.backend_for(device), checkpoint_dir=checkpoints if saves else None
+    )
     injector = FaultInjector(schedule, markers, rank, world_size, checkpoint_dir=checkpoints)
     return Resources(recorder, corpus, injector, _checkpointer(config, recorder), device)
 

@@ -143,6 +143,7 @@ def _resume(config: TrainConfig, resources: Resources, group: Group, trainee: _T
         return 0
     recorder, started = resources.recorder, time.monotonic()
     rejected: list[int] = []
+    sizes: list[int] = []
 
     def reject(folder: Path, step: int, reason: str) -> None:
         rejected.append(step)
@@ -158,8 +159,10 @@ def _resume(config: TrainConfig, resources: Resources, group: Group, trainee: _T
         all_ok=group.all_agree,
         on_rejected=reject,
         share_names=group.rank_zeros,
+        on_loaded=sizes.append,
     )
-    recorder.checkpoint("loaded", step=completed, seconds=time.monotonic() - started, verified=True)
+    seconds = time.monotonic() - started
+    recorder.checkpoint("loaded", step=completed, bytes=sum(sizes), seconds=seconds, verified=True)
     if group.rank == 0:
         if rejected and not completed:
             logger.warning("no checkpoint in %s is good: all work starts again", config.checkpoint.directory)

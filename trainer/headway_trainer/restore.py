@@ -32,6 +32,8 @@ class LoadPlan:
     optimizer: Optimizer
     copies: list[tuple[Tensor, Tensor]] = field(default_factory=list)
     optimizer_state: dict[int, dict[str, Tensor]] = field(default_factory=dict)
+    bytes: int = 0
+    """Size of the shards that the rows come from."""
 
     def apply(self) -> None:
         """Copies the rows into model and optimizer; the optimizer keeps its own settings (learning rate, …)."""
@@ -65,6 +67,7 @@ def plan_load(
     targets: list[_Target] | None = None
     for receipt in _nearest_first(manifest, rank, world_size):
         content = _open_shard(folder, manifest, receipt)
+        plan.bytes += receipt.bytes
         if targets is None:
             targets = [*_model_targets(content, model), *_optimizer_targets(content, model, plan)]
         for target in targets:

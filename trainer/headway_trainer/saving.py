@@ -136,6 +136,15 @@ class Saver:
 
     def finish(self, pulse: Callable[[], None]) -> None:
         """At the end of the run: wait until every pending save is decided, at most `finish_timeout_seconds`."""
+        if self._pending:
+            with self._recorder.phase("checkpoint_save"):  # the run stands still for it, and is not stalled
+                self._decide(pulse)
+        for save in self._pending:
+            self._recorder.checkpoint("aborted", step=save.step, reason="the run ended before it was written")
+            logger.warning("checkpoint of step %d was still being written when the run ended: it is lost", save.step)
+        self._pending.clear()
+
+    def _decide(self, pulse: Callable[[], None]) -> None:
         interval = 0.02
         for _ in range(int(self._config.finish_timeout_seconds / interval)):
             if not self._pending:
@@ -143,10 +152,6 @@ class Saver:
             pulse()
             self.count(self._group.total(self.ballot()))
             time.sleep(interval)
-        for save in self._pending:
-            self._recorder.checkpoint("aborted", step=save.step, reason="the run ended before it was written")
-            logger.warning("checkpoint of step %d was still being written when the run ended: it is lost", save.step)
-        self._pending.clear()
 
     def _write_here(self, save: _Save, arguments: tuple[Any, ...]) -> None:
         self._recorder.checkpoint("requested", step=save.step)

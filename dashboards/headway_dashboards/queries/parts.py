@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from headway_alerts.links import AFTER_SECONDS, BEFORE_SECONDS
 from headway_dashboards.model import Query, Variable
 from headway_dashboards.words import STATES
 
@@ -16,9 +17,12 @@ OF_PODS: Final = 'run="$run",pod_index=~"$pod"'
 
 
 def state_number(matchers: str, *labels: str) -> str:
-    """What the worst of the pods with these labels does, as a number of `words.STATES`."""
+    """What the worst of the pods with these labels does, as a number of `words.STATES`.
+
+    Zeros are dropped before anything is joined: of thousands of pods each has one state, and a dozen that it is not in.
+    """
     lines = "\n  or\n".join(
-        f'  {number} * max by (run, pod_index, state) (headway_state{{{matchers},state="{value.text}"}})'
+        f'  {number} * max by (run, pod_index, state) (headway_state{{{matchers},state="{value.text}"}} == 1)'
         for number, value in STATES.items()
     )
     return f"max by ({', '.join(labels)}) (\n{lines}\n)"
@@ -29,7 +33,7 @@ def incident_number(matchers: str) -> str:
     return f"""\
 run:headway_incident_open:max{{{matchers}}}
 + on (run)
-max by (run) (pod:headway_incident_recurring:max{{{matchers}}})"""
+run:headway_incident_recurring:max{{{matchers}}}"""
 
 
 def total(name: str, matchers: str, *labels: str, by: tuple[str, ...] | None = None) -> str:
@@ -80,8 +84,3 @@ def alert_table(matchers: str) -> tuple[Query, ...]:
     firing = f"(\n  {since}\n  and ignoring (alertstate)\n  {alerts(matchers)}\n)"
     times = (f"{firing}", f"({firing} - {BEFORE_SECONDS})", f"({firing} + {AFTER_SECONDS})")
     return tuple(Query(f"{time} * 1000", form="table") for time in times)
-
-
-BEFORE_SECONDS: Final = 900
-AFTER_SECONDS: Final = 2_700
-"""The window around an alert: what led to it, and what became of it."""

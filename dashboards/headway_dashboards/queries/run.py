@@ -29,7 +29,7 @@ SINCE_STEP: Final = (
         f"""\
 clamp_min(time() - run:headway_last_step_timestamp_seconds:max{{{OF_RUN}}}, 0)
 unless on (run)
-run:headway_state:max{{{OF_RUN},state="finished"}} == 1""",
+run:headway_finished:max{{{OF_RUN}}} == 1""",
         form="now",
     ),
 )

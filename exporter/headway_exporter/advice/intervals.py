@@ -196,27 +196,45 @@ def _slows(plan: Plan) -> str:
 
 
 def _too_short(seen: Observed, plan: Plan, current: float, known: tuple[Number, ...]) -> Advice:
-    """Whatever the failures say: writes that do not end in time pile up."""
-    mtbf = seen.watched / seen.failures if seen.failures else math.inf
-    best = plan.best(mtbf) if seen.failures else plan.whole(plan.shortest)
+    """Writes that do not end before the next save begins pile up, whatever the failures say; those that just do only lack a reserve.
+
+    A reserve is a longer interval, and after each failure more is done again: where that costs more than it is worth, nothing is to be
+    changed but the writing.
+    """
+    mtbf = seen.watched / seen.failures if seen.failures and seen.watched else math.inf
+    best = plan.whole(plan.shortest) if math.isinf(mtbf) else plan.best(mtbf)
     share = plan.write / (current + plan.blocking)
+    price = 0.0 if math.isinf(mtbf) else plan.loss(best, mtbf) - plan.loss(current, mtbf)
+    keep = share <= 1 and price >= WORTH_SECONDS
+    text = f"Writing a save takes {seconds(plan.write)}, {plain(100 * share)} % of the time until the next begins. "
+    if keep:
+        text += (
+            f"Each still ends in time, and {seconds(best)} between saves, which leaves a reserve, would cost {seconds(price)} an hour "
+            "more in repeated steps. Make writing faster rather than save less often."
+        )
+    else:
+        text += (
+            f"Above {plain(100 * OVERLAP)} % saves soon wait for each other, and checkpoints become durable late. "
+            "Save less often, or make writing faster."
+        )
     return Advice(
         topic="checkpoint_interval",
-        verdict="change",
-        title=f"Checkpoint interval: {plan.shown(current)} in force, at least {plan.shown(best)} needed",
-        text=f"Writing a save takes {seconds(plan.write)}, {plain(100 * share)} % of the time until the next begins. "
-        f"Above {plain(100 * OVERLAP)} % saves soon wait for each other, and checkpoints become durable late. "
-        "Save less often, or make writing faster.",
+        verdict="keep" if keep else "change",
+        title=f"Checkpoint interval: {plan.shown(current)} in force, "
+        + ("with no reserve for a slow write" if keep else f"at least {plan.shown(best)} needed"),
+        text=text,
         numbers=(
             *known,
             Number("write / time between saves", share),
             Number("failures", seen.failures),
             Number("advised interval", best, "seconds"),
             Number("steps in that", plan.steps(best) or None, "steps"),
+            Number("loss an hour, in force", None if math.isinf(mtbf) else plan.loss(current, mtbf), "seconds"),
+            Number("loss an hour, advised", None if math.isinf(mtbf) else plan.loss(best, mtbf), "seconds"),
         ),
         confidence="high" if seen.saves.ended >= 10 else "medium" if seen.saves.ended >= 3 else "low",
         because=f"{many(seen.saves.ended, 'save')} measured",
-        settings=_settings(plan, best),
+        settings=() if keep else _settings(plan, best),
         assumptions=ASSUMPTIONS[:2],
     )
 

@@ -137,6 +137,25 @@ def _against(one: Offender) -> Action:
     )
 
 
+def _hardware(findings: Findings) -> Iterator[Action]:
+    """GPUs that failed once; those that did so again are drained already."""
+    drained = {one.name for one in findings.offenders if one.kind == "gpu" and one.notable}
+    failed: dict[str, list[Incident]] = {}
+    for one in findings.run.incidents:
+        gpu = one.lead.origin.gpu_uuid
+        if gpu and gpu not in drained and CAUSE_CLASS[one.lead.cause] == "gpu" and not one.lead.ambiguous:
+            failed.setdefault(gpu, []).append(one)
+    for gpu, incidents in list(failed.items())[-OFTEN:]:
+        newest = incidents[-1].lead
+        began = f"{units.plural(len(incidents), 'incident')} began there ({CAUSE_WORDS[newest.cause]})"
+        node = f" on node {newest.origin.node}" if newest.origin.node else ""
+        seen = next((item.text for item in newest.evidence if item.kind == "gpu"), "")
+        yield Action(
+            f"Test {gpu}{node} before it is used again",
+            f"{began}. {seen}" if seen else f"{began}. It may happen again.",
+        )
+
+
 def _causes(causes: tuple[str, ...]) -> str:
     return ", ".join(CAUSE_WORDS[one] for one in causes)
 
@@ -242,6 +261,7 @@ RULES: Final[tuple[Callable[[Findings], Iterator[Action]], ...]] = (
     _recurring,
     _diverged,
     _drain,
+    _hardware,
     _rejected,
     _same_step,
     _saves,

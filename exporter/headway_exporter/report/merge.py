@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from typing import TYPE_CHECKING, Final, Protocol
 
 from headway_exporter.report.model import Incident
@@ -57,10 +57,12 @@ def age(record: Told) -> tuple[bool, int, float]:
 
 
 def _merged(records: Sequence[Record]) -> Incident:
-    records = sorted(records, key=lambda one: pod_order(one.pod_index))
-    lost: Counter[str] = Counter()
-    for one in records:
-        lost.update(one.lost_rank_seconds)
+    if len(records) > 1:
+        records = sorted(records, key=lambda one: pod_order(one.pod_index))
+    lost = dict(records[0].lost_rank_seconds)
+    for one in records[1:]:
+        for state, seconds in one.lost_rank_seconds.items():
+            lost[state] = lost.get(state, 0.0) + seconds
     outcome = min((one.outcome for one in records), key=lambda name: BEST_OUTCOME[name])
     closed = [one.closed_wall for one in records if one.closed_wall is not None and one.outcome == outcome]
     return Incident(
@@ -71,7 +73,7 @@ def _merged(records: Sequence[Record]) -> Incident:
         recurring=tuple(sorted({reason for one in records for reason in one.recurring})),
         opened_wall=min(one.opened_wall for one in records),
         closed_wall=max(closed, default=None),
-        lost_rank_seconds=dict(lost),
+        lost_rank_seconds=lost,
     )
 
 

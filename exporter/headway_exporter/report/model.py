@@ -7,19 +7,46 @@ texts hold no control characters, and None or an empty collection stands for wha
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar, overload
 
 from headway_exporter.thresholds import DEFAULT
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from headway_exporter.thresholds import Thresholds
 
 Setting = float | str
+_Item = TypeVar("_Item")
 UNAVAILABLE = ("init", "detect", "restart", "down")
 """States that infrastructure goodput counts as bad."""
+
+
+class Later(Sequence[_Item], Generic[_Item]):
+    """A sequence that is made when somebody first looks into it: of ten thousand incidents a few hundred are told in full."""
+
+    __slots__ = ("_items", "_make")
+
+    def __init__(self, make: Callable[[], tuple[_Item, ...]]) -> None:
+        self._make: Callable[[], tuple[_Item, ...]] | None = make
+        self._items: tuple[_Item, ...] = ()
+
+    @overload
+    def __getitem__(self, place: int) -> _Item: ...
+    @overload
+    def __getitem__(self, place: slice) -> tuple[_Item, ...]: ...
+    def __getitem__(self, place: int | slice) -> _Item | tuple[_Item, ...]:
+        return self._made()[place]
+
+    def __len__(self) -> int:
+        return len(self._made())
+
+    def _made(self) -> tuple[_Item, ...]:
+        if self._make is not None:
+            self._items, self._make = self._make(), None
+        return self._items
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,9 +150,7 @@ class Record:
     """Loads of a checkpoint by its step."""
     world_size: int | None
     node: str
-    versions: Mapping[str, str]
-    settings: Mapping[str, Setting]
-    evidence: tuple[Evidence, ...]
+    evidence: Sequence[Evidence]
     recoveries: tuple[Recovery, ...]
     lost_rank_seconds: Mapping[str, float]
     """This pod's, by state, from the failure until the mark was regained."""

@@ -5,6 +5,7 @@ The fields and what they mean are those of `records.record` and `summary.summary
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from headway_exporter.labels import CAUSES, INCIDENT_OUTCOMES, RECOVERY_PHASES, STATES
@@ -15,6 +16,7 @@ from headway_exporter.report.model import (
     Distribution,
     Evidence,
     History,
+    Later,
     Origin,
     Pod,
     Record,
@@ -78,9 +80,7 @@ def record(source: Mapping[str, Json], pod_index: str) -> Record:
         loads=_loads(source.get("loads")),
         world_size=fields.whole(source.get("world_size")),
         node=fields.text(source.get("node")),
-        versions=_versions(source.get("versions")),
-        settings=_settings(source.get("settings")),
-        evidence=tuple(_evidence(one) for one in fields.objects(source.get("evidence"), MOST_EVIDENCE)),
+        evidence=Later(partial(_all_evidence, source.get("evidence"))),
         recoveries=tuple(_recovery(one) for one in fields.objects(source.get("recoveries"), MOST_RECOVERIES)),
         lost_rank_seconds=_by_state(source.get("lost_rank_seconds")),
         trace_id=fields.text(source.get("trace_id"), 64),
@@ -152,6 +152,10 @@ def _origin(source: Mapping[str, Json]) -> Origin:
         fields.optional_text(source.get("node")),
         fields.optional_text(source.get("gpu_uuid")),
     )
+
+
+def _all_evidence(value: Json) -> tuple[Evidence, ...]:
+    return tuple(_evidence(one) for one in fields.objects(value, MOST_EVIDENCE))
 
 
 def _evidence(source: Mapping[str, Json]) -> Evidence:

@@ -87,11 +87,12 @@ def overall(found: Sequence[Recovery]) -> Times:
 
 def phases(found: Iterable[Recovery]) -> dict[str, float]:
     """Seconds by phase, all tries together, in the order in which they come."""
-    total: Counter[str] = Counter()
+    total = dict.fromkeys(RECOVERY_PHASES, 0.0)
     for recovery in found:
         for one in recovery.tries:
-            total.update(one.phases)
-    return {name: total[name] for name in RECOVERY_PHASES if total[name] > 0}
+            for name, seconds in one.phases.items():
+                total[name] += seconds
+    return {name: seconds for name, seconds in total.items() if seconds > 0}
 
 
 def rates(incidents: Iterable[Incident]) -> list[ClassRate]:
@@ -121,8 +122,8 @@ def _rate(name: str, group: Sequence[Incident]) -> ClassRate:
 def _times(name: str, group: Sequence[Recovery]) -> Times:
     return Times(
         name,
-        spread(one.seconds_to_first_step for one in group if one.seconds_to_first_step is not None),
-        spread(one.seconds_to_high_water for one in group if one.seconds_to_high_water is not None),
+        spread([seconds for one in group if (seconds := one.seconds_to_first_step) is not None]),
+        spread([seconds for one in group if (seconds := one.seconds_to_high_water) is not None]),
         sum(max(one.attempts - (one.first_step_wall is not None), 0) for one in group),
     )
 

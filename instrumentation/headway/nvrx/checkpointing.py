@@ -78,6 +78,8 @@ class AsyncCheckpointer:
         self._process: BaseProcess | None = None
         self._saves: deque[_Save] = deque()  # as in NVRx's queue, oldest first, those given up included
         self._generation = 0
+        self._written: list[int] = []
+        """Seen written, and not told yet by `poll()`."""
         self._failed: list[tuple[int, str]] = []
         self._written_at = 0.0
         self._reason_file = writer.reason_file()
@@ -128,18 +130,8 @@ class AsyncCheckpointer:
 
         Written is not durable: other ranks' shards and the manifest are the caller's business.
         """
-        if self._target is None:
-            return []
-        calls = writer.calls_queue(self._target)
-        dead = (
-            self._process is not None and self._process.exitcode is not None
-        )  # asked first: what it reported is then complete
-        # A queue that was closed elsewhere (NVRx's abort_nvrx_checkpoint) would finalize what was never written.
-        closed = writer.process_of(calls) is not self._process
-        written = [] if closed else self._collect(calls)
-        if dead or closed:
-            self._replace_writer()
-        self._tell()
+        self._look()
+        written, self._written = self._written, []
         return written
 
     def take_failed(self) -> list[tuple[int, str]]:
@@ -165,6 +157,7 @@ class AsyncCheckpointer:
             self._replace_writer()
         self._give_up(reason)
         self._failed.clear()
+        self._written.clear()
         self._tell()
 
     def close(self, deadline_seconds: float) -> None:
@@ -176,7 +169,7 @@ class AsyncCheckpointer:
         self._tell()
 
     def _accept(self, step: int, size_bytes: int | None, submit: Callable[[Any], Any]) -> None:
-        self.poll()  # a dead writer's queue would take the request and never write it
+        self._look()  # a dead writer's queue would take the request and never write it
         self._recorder.checkpoint("requested", step=step, bytes=size_bytes)
         save = _Save(step, size_bytes, self._generation, clock.wall(), clock.monotonic())
         try:
@@ -191,6 +184,22 @@ class AsyncCheckpointer:
                 self._process = writer.process_of(writer.calls_queue(self._target))
         self._saves.append(save)
         self._recorder.checkpoint("staged", step=step, bytes=size_bytes, seconds=clock.monotonic() - save.accepted)
+        self._tell()
+
+    def _look(self) -> None:
+        """Takes what the writer reported, and notices its death."""
+        if self._target is None:
+            return
+        calls = writer.calls_queue(self._target)
+        dead = (
+            self._process is not None and self._process.exitcode is not None
+        )  # asked first: what it reported is then complete
+        # A queue that was closed elsewhere (NVRx's abort_nvrx_checkpoint) would finalize what was never written.
+        closed = writer.process_of(calls) is not self._process
+        if not closed:
+            self._collect(calls)
+        if dead or closed:
+            self._replace_writer()
         self._tell()
 
     def _fresh(self) -> Any:
@@ -218,7 +227,7 @@ class AsyncCheckpointer:
     def _wanted(self, save: _Save) -> bool:
         return save.generation == self._generation
 
-    def _collect(self, calls: Any) -> list[int]:
+    def _collect(self, calls: Any) -> None:
         """Takes what the writer reported. NVRx's indices are always 0; the count, first in first out, tells which saves they were."""
         problem = None
         try:
@@ -234,7 +243,7 @@ class AsyncCheckpointer:
         self._record_written([save for save in done if self._wanted(save)])
         if done:
             self._written_at = clock.monotonic()
-        return [save.step for save in done if self._wanted(save)]
+        self._written += [save.step for save in done if self._wanted(save)]
 
     def _record_written(self, saves: list[_Save]) -> None:
         """How long a write took is known to a poll: from when the save was accepted, or the one before it was seen written."""

@@ -27,6 +27,8 @@ from nvidia_resiliency_ext.inprocess.rank_assignment import RankAssignment
 from nvidia_resiliency_ext.inprocess.state import Mode
 from nvidia_resiliency_ext.inprocess.terminate import Terminate
 
+from headway.nvrx.flight import FlightTraces
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
@@ -55,7 +57,8 @@ def hooks(
     is written) and never raise into NVRx: a failure is counted in `errors` and logged once.
 
     Events: `ranks_reassigned` before every iteration, `interruption` with NVRx's records once they are known, `aborted`,
-    `finalized`, `fault_caught` for an exception that `recorder.capture()` did not see.
+    `nccl_trace` for each trace of NCCL's flight recorder that was kept (see `flight`), `finalized`, `fault_caught` for an exception
+    that `recorder.capture()` did not see.
 
     Let exceptions leave the function through `recorder.capture()`: NVRx deep-copies the exception before it calls `finalize` and
     `terminate` (`State.freeze()`), and one that cannot be copied, for example with a two-argument `__init__`, kills the rank instead of
@@ -65,7 +68,7 @@ def hooks(
         "initialize": initialize,
         "health_check": health_check,
         "completion": completion,
-        "abort": Compose(_Aborted(recorder), abort or _default("abort")),
+        "abort": Compose(_Aborted(recorder, FlightTraces.of_this_process()), abort or _default("abort")),
         "finalize": _after(_Finalized(recorder), finalize),
         "terminate": _after(_Terminated(recorder), terminate),
         "rank_assignment": _Reassignment(recorder, rank_assignment or _default("rank_assignment")),
@@ -98,16 +101,27 @@ def _guarded(hook: Callable[..., None]) -> Callable[..., None]:
 
 
 class _Aborted(Abort):  # type: ignore[misc]
-    def __init__(self, recorder: Recorder) -> None:
+    def __init__(self, recorder: Recorder, traces: FlightTraces) -> None:
         self._recorder = recorder
+        self._traces = traces
 
     def __call__(self, state: Any) -> Any:
         self._record(state)
+        self._keep_traces(state)
         return state
 
     @_guarded
     def _record(self, state: Any) -> None:
         self._recorder.aborted(iteration=state.iteration)
+
+    @_guarded
+    def _keep_traces(self, state: Any) -> None:
+        rank = state.rank if state.active_rank is None else state.active_rank
+        incarnation = self._recorder.incarnation or f"life-{self._recorder.life}-{state.iteration}"
+        for kept in self._traces.keep(incarnation, state.initial_rank, rank, state.iteration):
+            self._recorder.nccl_trace(
+                path=str(kept.path), bytes=kept.bytes, writer=kept.writer, iteration=state.iteration
+            )
 
 
 class _Finalized(Finalize):  # type: ignore[misc]

@@ -10,7 +10,6 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 import urllib.request
 from dataclasses import dataclass
@@ -71,6 +70,25 @@ def launcher_command(
     return [sys.executable, "-m", "headway", "run", "--", *launcher, *flags, "-m", "headway_trainer", *trainer_options]
 
 
+@contextlib.contextmanager
+def started(
+    command: Sequence[str], log: Path, environment: Mapping[str, str] | None = None
+) -> Iterator[subprocess.Popen[bytes]]:
+    """A process in a session of its own, its output in `log`. At the end of the block it is ended, and what it left behind killed."""
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            command,
+            env=os.environ | (environment or {}),
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+            yield process
+        finally:
+            _stop(process)
+
+
 @dataclass
 class Training:
     """A launcher and everything below it."""
@@ -87,14 +105,8 @@ class Training:
 @contextlib.contextmanager
 def training(command: Sequence[str], environment: Mapping[str, str], log: Path) -> Iterator[Training]:
     """Start a run; its output goes to `log`. Whatever still lives at the end is killed."""
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            command, env=os.environ | environment, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
-        )
-        try:
-            yield Training(process, log)
-        finally:
-            _stop(process)
+    with started(command, log, environment) as process:
+        yield Training(process, log)
 
 
 @dataclass
@@ -103,6 +115,11 @@ class Sidecar:
 
     url: str
     pid: int
+
+    @property
+    def address(self) -> str:
+        """Host and port."""
+        return self.url.partition("//")[2]
 
     def status(self) -> dict[str, Any] | None:
         """What `/status.json` says; None while it does not answer."""
@@ -123,20 +140,21 @@ class Sidecar:
 
 
 @contextlib.contextmanager
-def sidecar(directory: Path, run: str, log: Path, *, state_dir: Path | None = None) -> Iterator[Sidecar]:
-    """Start `headway exporter` on a free port of the loopback interface; `state_dir`: where it keeps its records."""
+def sidecar(
+    directory: Path, run: str, log: Path, *, state_dir: Path | None = None, linger_seconds: float = 0
+) -> Iterator[Sidecar]:
+    """Start `headway exporter` on a free port of the loopback interface.
+
+    `state_dir`: where it keeps its records; `linger_seconds`: how long it waits for a last scrape when it is told to end.
+    """
     port = free_ports(1)
     command = [sys.executable, "-m", "headway", "exporter", "--dir", str(directory), "--run", run]
-    command += ["--pod-index", "0", "--listen", f"127.0.0.1:{port}", "--linger-seconds", "0"]
+    command += ["--pod-index", "0", "--listen", f"127.0.0.1:{port}", "--linger-seconds", str(linger_seconds)]
     command += [] if state_dir is None else ["--state-dir", str(state_dir)]
-    with log.open("wb") as output:
-        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, start_new_session=True)
-        try:
-            answering = Sidecar(f"http://127.0.0.1:{port}", process.pid)
-            _wait_for(answering, process, log)
-            yield answering
-        finally:
-            _stop(process)
+    with started(command, log) as process:
+        answering = Sidecar(f"http://127.0.0.1:{port}", process.pid)
+        _wait_for(answering, process, log)
+        yield answering
 
 
 def postmortem(state_dir: Path, run: str, report: Path) -> None:
@@ -160,12 +178,13 @@ def _wait_for(answering: Sidecar, process: subprocess.Popen[bytes], log: Path) -
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
-    """SIGTERM, then SIGKILL, to the process and whatever it left in its session."""
-    if process.poll() is None:
-        process.terminate()
-        killer = threading.Timer(STOP_SECONDS, process.kill)
-        killer.start()
+    """SIGTERM, then SIGKILL, to the process and whatever it left in its session; at once when interrupted meanwhile."""
+    try:
+        if process.poll() is None:
+            process.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(STOP_SECONDS)
+    finally:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-        killer.cancel()
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)

@@ -45,6 +45,9 @@ class View(Protocol):
     def show(self, status: Status) -> None:
         """The newest answer of the sidecar."""
 
+    def tell(self, line: str) -> None:
+        """Something that happened beside it."""
+
 
 def view_for(console: Console, title: str) -> View:
     """Live on a terminal, plain lines elsewhere."""
@@ -76,6 +79,10 @@ class LiveView:
             self._console.print(Text("  " + line, style="magenta"))
         self._live.update(Group(_bar(status), Text("  " + signals(status))))
 
+    def tell(self, line: str) -> None:
+        """Scrolls by above."""
+        self._console.print(Text("  " + line, style="cyan"))
+
 
 class PlainView:
     """A line every few seconds, and one for each recovery: for logs and pipes."""
@@ -102,6 +109,10 @@ class PlainView:
         if time.monotonic() >= self._next:
             self._next = time.monotonic() + PLAIN_SECONDS
             self._print(f"  {headline(status)}  {signals(status)}")
+
+    def tell(self, line: str) -> None:
+        """Print it."""
+        self._print("  " + line)
 
     def _print(self, line: str) -> None:
         self._console.print(line, markup=False, highlight=False, soft_wrap=True)

@@ -1,0 +1,88 @@
+"""The door is open from the first moment: what is answered while the sidecar's memory is still being read.
+
+A state folder on a network may take half a minute before it is given up. Who scrapes meanwhile gets an answer, so that nobody takes the
+sidecar for dead, but no counter: where it stands is what is being read, and one that began at 0 would step. The journals are not looked
+at yet, and the process is well all the same: `/healthz` says so, because starting it again would help nobody and a trainer may wait
+for it.
+"""
+
+from __future__ import annotations
+
+import platform
+import signal
+import threading
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Final
+
+from headway import clock
+from headway._version import __version__
+from headway_exporter.server import Answer, health, json_document
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+    from headway_exporter.collectors import Sample
+    from headway_exporter.sidecar import Sidecar
+
+TOLD_SECONDS: Final = 2.0
+"""Longest wait for a folder by somebody who is to end."""
+_LOOK_SECONDS: Final = 0.02
+
+
+class Opening:
+    """What routes answer: of the sidecar once it is there, before that what is known without it."""
+
+    def __init__(self, run: str, pod_index: str) -> None:
+        self.common = (run, pod_index)
+        self.sidecar: Sidecar | None = None
+        self._began = clock.monotonic()
+
+    def shown(self) -> list[Sample]:
+        """The samples of a scrape."""
+        if self.sidecar is not None:
+            return self.sidecar.collector.shown()
+        return [
+            ("headway_build_info", (__version__, platform.python_version()), 1),
+            ("headway_collector_duration_seconds", ("state",), clock.monotonic() - self._began),
+            ("headway_collector_success", ("state",), 0.0),
+        ]
+
+    def health(self, accept: str) -> Answer:
+        """Route: `/healthz`."""
+        sidecar = self.sidecar
+        if sidecar is None:
+            return Answer(b"ok: the state folder is being read; there are no counters before it has answered\n")
+        return health(lambda: sidecar.healthy)(accept)
+
+    def status(self, accept: str) -> Answer:
+        """Route: `/status.json`."""
+        if self.sidecar is None:
+            text = b"the state folder is being read: ask again in a few seconds\n"
+            return Answer(text, status=HTTPStatus.SERVICE_UNAVAILABLE)
+        return json_document(self.sidecar.status)(accept)
+
+    def let_in(self, make: Callable[[], Sidecar], signals: Collection[signal.Signals]) -> signal.Signals | None:
+        """Makes the sidecar, in a thread of its own since that may take long.
+
+        Returns which of the `signals`, all blocked, came meanwhile: then there may be no sidecar after all.
+        """
+        failures: list[Exception] = []
+
+        def work() -> None:
+            try:
+                self.sidecar = make()
+            except Exception as error:  # noqa: BLE001 - raised again by who waits
+                failures.append(error)
+
+        thread = threading.Thread(target=work, name="headway-opening", daemon=True)
+        thread.start()
+        told, patience = None, TOLD_SECONDS
+        while thread.is_alive() and patience > 0:
+            thread.join(_LOOK_SECONDS)
+            if told is None:
+                told = signal.sigtimedwait(signals, 0)
+            else:
+                patience -= _LOOK_SECONDS
+        if failures:
+            raise failures[0]
+        return None if told is None else signal.Signals(told.si_signo)

@@ -1,0 +1,69 @@
+"""From the driver's report to the cause of a restart: the whole way, through a real library, a real sidecar and real trainers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from fake_nvml import FakeNvml, uuid
+from journal_folder import RUN, launcher, trainer, wait_ready
+from sidecar_process import sidecar
+
+if TYPE_CHECKING:
+    import subprocess
+    from pathlib import Path
+
+
+@pytest.mark.parametrize(
+    ("gpu", "gone", "cause"),
+    [(1, True, "gpu_fell_off_bus"), (0, True, "process_exited"), (1, False, "process_exited")],
+    ids=["its own", "another rank's", "none"],
+)
+def test_a_rank_dies_of_its_own_gpu_only(tmp_path: Path, gpu: int, gone: bool, cause: str) -> None:
+    """An XID on the origin's GPU is why its process ended; the same on another rank's is not, and neither is a healthy GPU."""
+    fake = FakeNvml(tmp_path / "nvml")
+    journals = tmp_path / "pod"
+    (journals / RUN).mkdir(parents=True)
+    say = launcher(journals)
+    say("launcher_started", pid=1)
+
+    def ranks(cycle: int, last: str) -> list[subprocess.Popen[str]]:
+        """Rank 0 stays, rank 1 ends when it is told to."""
+        ends = (("ready", "wait"), ("meet", last))
+        return [
+            trainer(
+                journals,
+                slot,
+                *("enter=" + "ab"[cycle], "steps=1-5:0.01", *ends[slot]),
+                cycle=cycle,
+                CUDA_VISIBLE_DEVICES=f"{uuid(0)},{uuid(1)}",
+            )
+            for slot in (0, 1)
+        ]
+
+    with sidecar(journals, **fake.environ) as exporter:
+        exporter.until(lambda _: len(exporter.labels("headway_gpu_up")) == 2, "the GPUs")
+        first = ranks(0, "exit=1")
+        for process in first:
+            wait_ready(process)
+        if gone:
+            fake.report(gpu, 79)
+            exporter.until(lambda _: exporter.labels("headway_gpu_xid_errors_total"), "the report")
+        # Both are known to be alive: of one that is found dead only the last trace tells when that was.
+        exporter.until(lambda status: [rank["step"] for rank in status["ranks"]] == [5, 5], "both ranks")
+        first[1].communicate("\n", timeout=30)
+        first[0].kill()
+        first[0].communicate()
+        say("worker_exited", local_rank=1, exit_code=1)
+        say("worker_group_failed", restarts_left=2, restarts_limit=3)
+        second = ranks(1, "wait")
+        for process in second:
+            wait_ready(process)
+        exporter.until(lambda status: status["restarts"]["launcher"], "the restart")
+        exporter.until(
+            lambda _: exporter.value("headway_restart_causes_total", layer="launcher", cause=cause),
+            f"the cause {cause}",
+        )
+        for process in second:
+            process.kill()
+            process.communicate()

@@ -304,8 +304,7 @@ class PodCollector(Collector):
 
     def shown(self) -> list[Sample]:
         """What a scrape shows now."""
-        measured = [sample for one in self.instruments for sample in one.samples()]
-        return [*self._remembered(), *measured]
+        return [*self._remembered(), *chain.from_iterable(map(_measured, self.instruments))]
 
     def _remembered(self) -> list[Sample]:
         store = self.store
@@ -329,6 +328,15 @@ class PodCollector(Collector):
                 worked = False
             yield "headway_collector_duration_seconds", (name,), clock.monotonic() - began
             yield "headway_collector_success", (name,), float(worked)
+
+
+def _measured(one: AnyInstrument) -> list[Sample]:
+    """What it measured; one whose answer makes no metrics must not cost the scrape."""
+    try:
+        return list(one.samples())
+    except Exception:  # noqa: BLE001 - whatever it is, only its own metrics are lost
+        _log.exception("%s: its answer makes no metrics; they are missing from this scrape", one.name)
+        return [("headway_collector_success", (one.name,), 0.0)]
 
 
 def families(samples: Iterable[Sample], common: tuple[str, ...]) -> Iterator[Family]:

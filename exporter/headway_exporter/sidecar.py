@@ -103,6 +103,8 @@ class Sidecar:
         self._follower.wake.set()
         self._thread.join()
         for instrument in self._instruments:
+            instrument.end()  # all of them first: whoever hangs is waited for while the others end
+        for instrument in self._instruments:
             instrument.stop()
         self.poll()
         kept = self._store is not None and self._last_word(self._store)

@@ -123,6 +123,18 @@ static int leave(int result) {
 
 static int code(const char *value) { return value == NULL ? NOT_SUPPORTED : value[0] == '!' ? atoi(value + 1) : SUCCESS; }
 
+/* The value of a key; waits, letting others in, while it says that this one call hangs. */
+static const char *answer(const char *key) {
+    const char *value;
+    while ((value = find(key)) && strcmp(value, "@hang") == 0) {
+        pthread_mutex_unlock(&lock);
+        usleep(5000);
+        pthread_mutex_lock(&lock);
+        load();
+    }
+    return value;
+}
+
 /* What the script says of a GPU; the return code. */
 static int look(const Device *device, const char *name, const char **value) {
     char key[64];
@@ -135,7 +147,7 @@ static int look(const Device *device, const char *name, const char **value) {
         snprintf(key, sizeof key, "%d.%s", device->gpu, name);
     else
         snprintf(key, sizeof key, "%d.mig.%d%s%s", device->gpu, device->mig, strcmp(name, "uuid") ? "." : "", strcmp(name, "uuid") ? name : "");
-    *value = find(key);
+    *value = answer(key);
     return code(*value);
 }
 
@@ -205,7 +217,7 @@ int nvmlDeviceGetHandleByIndex_v2(unsigned int index, Device **device) {
     if (!initialised) return leave(UNINITIALIZED);
     if (index >= MOST_GPUS) return leave(INVALID_ARGUMENT);
     snprintf(key, sizeof key, "%u.handle", index);
-    const char *value = find(key);
+    const char *value = answer(key);
     *device = &devices[index];
     return leave(value ? code(value) : SUCCESS);
 }

@@ -82,7 +82,7 @@ class FakeNvml:
         lines = [f"{key} {value}\n" for key, value in self.machine.items()]
         lines += [f"{number}.{key} {value}\n" for number, gpu in enumerate(self.gpus) for key, value in gpu.items()]
         fresh = self.folder / "fresh"
-        fresh.write_text("".join(lines))
+        fresh.write_bytes("".join(lines).encode("utf-8", "surrogateescape"))  # a driver may say anything
         fresh.replace(self.folder / "script")
 
     def change(self, gpu: int, **more: int | float | str) -> None:

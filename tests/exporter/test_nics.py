@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -128,6 +129,35 @@ def test_the_largest_number_of_cards_with_counters_of_their_own(tmp_path: Path) 
     for number in range(MOST_COUNTED):
         sysfs_tree.port(tmp_path, f"mlx5_{number}")
     assert len(shown(NicProbe(tmp_path))) == 5 * MOST_COUNTED == 60
+
+
+@pytest.mark.parametrize("what", ["digits", "large", "pipe", "loop"])
+def test_a_file_that_is_no_number_costs_that_number(tmp_path: Path, what: str) -> None:
+    """Garbage, gigabytes, a pipe that nobody writes and a link to itself: the card's other counters, and the other card, stay."""
+    for device in ("mlx5_0", "mlx5_1"):
+        sysfs_tree.port(tmp_path, device)
+    broken = tmp_path / "class/infiniband/mlx5_1/ports/1/counters/symbol_error"
+    broken.unlink()
+    if what == "digits":
+        broken.write_text("9" * 10_000)
+    elif what == "large":
+        with broken.open("wb") as file:
+            file.truncate(1 << 40)
+    elif what == "pipe":
+        os.mkfifo(broken)
+    else:
+        broken.symlink_to(broken.name)
+    found = shown(NicProbe(tmp_path))
+    assert found[ERRORS, "mlx5_0", "symbol"] == 0
+    assert found[ERRORS, "mlx5_1", "retry"] == 7
+    assert found.get((ERRORS, "mlx5_1", "symbol")) is None
+
+
+def test_a_cards_name_cannot_cost_the_scrape(tmp_path: Path) -> None:
+    """A folder's name may be any bytes, an exposition is UTF-8."""
+    sysfs_tree.port(tmp_path / "sys", os.fsdecode(b"mlx\xff"))
+    with sidecar(tmp_path, "--sysfs-root", str(tmp_path / "sys")) as exporter:
+        exporter.until(lambda _: exporter.value(UP, device="mlx\N{REPLACEMENT CHARACTER}") == 1, "the card")
 
 
 def test_a_sidecar_shows_the_cards_of_its_sysfs(tmp_path: Path) -> None:

@@ -293,6 +293,81 @@ def test_instances_of_a_gpu_lead_to_it(fake: FakeNvml) -> None:
     assert told == {(FIRST, "xid"): [], (SECOND, "xid"): instances, (SECOND, "lost"): instances}
 
 
+GARBAGE = b"\xff\xfe(".decode("utf-8", "surrogateescape")
+
+
+@pytest.mark.parametrize("what", ["name", "pci", "uuid", "mig.0"])
+def test_a_text_in_no_encoding_costs_only_itself(fake: FakeNvml, what: str) -> None:
+    """One broken GPU must not take the others' metrics with it; one whose UUID cannot be read is down."""
+    fake.change(1, **{"mig": 1, "mig.0": "MIG-cafe-1"})
+    fake.change(1, **{what: GARBAGE})
+    with reader(fake.environ) as process:
+        process.do()
+        assert process.samples["gpu_up", FIRST] == 1
+        assert process.samples["gpu_up", "" if what == "uuid" else SECOND] == (what != "uuid")
+        assert process.samples["collector_success", "nvml"] == 1
+
+
+@pytest.mark.parametrize("value", ["nan.", "inf.", "-5.0"])
+def test_a_number_that_can_be_none_is_absent(fake: FakeNvml, read: Reader, value: str) -> None:
+    """No counter is negative or not a number, and none of them makes a failure of the whole reading."""
+    for _ in range(2):
+        fake.change(1, **{"field.4.0": value, "link.3": 4_294_967_290})
+        read.do()
+    assert read.samples["gpu_up", SECOND] == 1
+    assert ("gpu_ecc_errors_total", SECOND, "uncorrected", "volatile") not in read.samples
+    assert read.samples["gpu_nvlinks_active", SECOND] == HOPPER_LINKS - 1
+    assert read.happened("ecc") == []
+
+
+def test_a_count_beyond_reason_is_not_believed(fake: FakeNvml) -> None:
+    """The look for GPUs ends, and those that there are are shown."""
+    fake.machine["count"] = 4_000_000_000
+    fake.play()
+    with reader(fake.environ) as process:
+        process.do()
+        assert (process.samples["gpu_up", FIRST], process.samples["gpu_up", SECOND]) == (1, 1)
+
+
+def test_a_gpu_with_another_uuid_is_another_gpu(fake: FakeNvml) -> None:
+    """The old one is down instead of answering twice; and no number of names fills the memory."""
+    with reader(fake.environ, look_seconds=0.0) as process:
+        process.do()
+        for number in range(100):
+            fake.change(1, uuid=f"GPU-beef{number:04x}")
+            process.do()
+        up = {key[1] for key, value in process.samples.items() if key[0] == "gpu_up" and value == 1}
+        assert up == {FIRST, "GPU-beef0063"}
+        assert sum(key[0] == "gpu_up" for key in process.samples) <= 64
+
+
+def test_gpus_that_change_places_keep_their_own_errors(fake: FakeNvml) -> None:
+    """An XID belongs to the UUID that the GPU has now."""
+    with reader(fake.environ, look_seconds=0.0) as process:
+        process.do()
+        fake.gpus[0]["uuid"], fake.gpus[1]["uuid"] = SECOND, FIRST
+        fake.play()
+        process.do()
+        fake.report(0, 79)
+        process.until(lambda: process.happened("xid"))
+    assert [seen["uuid"] for seen in process.happened("xid")] == [SECOND]
+
+
+@pytest.mark.parametrize("what", ["0.handle", "uuid", "name", "pci", "power", "link.3", "field.4.0", "events", "mig"])
+def test_a_hang_at_any_call_is_survived(fake: FakeNvml, what: str) -> None:
+    """Whichever call hangs, all GPUs are down until it ends, and well afterwards."""
+    healthy = dict(fake.gpus[0])
+    fake.machine.update({what: "@hang"} if what == "0.handle" else {})
+    fake.change(0, **({} if what == "0.handle" else {what: "@hang"}))
+    with reader(fake.environ, look_seconds=0.0) as process:
+        process.do("start")
+        process.until(lambda: process.samples.get(("collector_success", "nvml")) == 0)
+        fake.machine.pop(what, None)
+        fake.gpus[0] = healthy
+        fake.play()
+        process.until(lambda: process.samples.get(("gpu_up", FIRST)) == 1)
+
+
 def test_no_driver_is_absence(fake: FakeNvml) -> None:
     """A machine without GPUs, or whose driver is not loaded, has no series; with a driver they come."""
     fake.machine["init"] = "!9"

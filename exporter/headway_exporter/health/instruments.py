@@ -105,9 +105,13 @@ class Instrument(Generic[T]):
         """Reads from now on."""
         self._thread.start()
 
+    def end(self) -> None:
+        """Is to read no more, or once more; does not wait for it."""
+        self._stopping.set()
+
     def stop(self) -> None:
         """Reads no more."""
-        self._stopping.set()
+        self.end()
         if self._thread.is_alive():
             self._thread.join(max(STOP_SECONDS, self._last_seconds))
 

@@ -6,6 +6,8 @@ something else, is no fault. Port by port the files are read as they are; what a
 
 from __future__ import annotations
 
+import os
+import stat
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +27,10 @@ MOST_DEVICES: Final = 64
 MOST_COUNTED: Final = 12
 """With more devices their counters are shown as one sum: a machine with 32 EFA devices would else have a hundred series of them."""
 ALL: Final = "all"
+MOST_BYTES: Final = 256
+"""Of a file: the kernel's say one number or a few words."""
+MOST_DIGITS: Final = 20
+"""Of a counter of 64 bits."""
 
 _COUNTERS: Final[Mapping[str, tuple[str, ...]]] = {
     "link_downed": ("counters/link_downed",),
@@ -110,7 +116,7 @@ def ports(devices: Path) -> Iterator[Port]:
     """All ports that there are."""
     for device in _folders(devices)[:MOST_DEVICES]:
         for port in _folders(device / "ports"):
-            yield Port(device.name, port.name, _linked(port), _errors(port))
+            yield Port(_name(device), _name(port), _linked(port), _errors(port))
 
 
 def watched(known: Mapping[tuple[str, str], Port], found: Iterable[Port]) -> dict[tuple[str, str], Port]:
@@ -148,7 +154,7 @@ def _errors(port: Path) -> dict[str, int]:
     """What the port counts, by kind."""
     found: dict[str, int] = {}
     for kind, names in _COUNTERS.items():
-        numbers = [text for name in names if (text := _text(port / name)).isdecimal()]
+        numbers = [text for name in names if (text := _text(port / name)).isdecimal() and len(text) <= MOST_DIGITS]
         if numbers:
             found[kind] = sum(map(int, numbers))
     return found
@@ -162,8 +168,18 @@ def _folders(folder: Path) -> list[Path]:
 
 
 def _text(file: Path) -> str:
-    """Empty for what is not there, and for what the driver refuses to tell."""
+    """Empty for what is not there or is no plain file, and for what the driver refuses to tell."""
     try:
-        return file.read_text("ascii", "replace").strip()
+        opened = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            content = os.read(opened, MOST_BYTES) if stat.S_ISREG(os.fstat(opened).st_mode) else b""
+        finally:
+            os.close(opened)
     except OSError:
         return ""
+    return content.decode("ascii", "replace").strip()
+
+
+def _name(folder: Path) -> str:
+    """The folder's name as a label can have it: in UTF-8."""
+    return os.fsencode(folder.name).decode(errors="replace")

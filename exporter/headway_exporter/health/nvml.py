@@ -15,8 +15,8 @@ from headway import clock
 from headway_exporter.health import gpu_readings
 from headway_exporter.health.gpu_readings import GpuName, GpuReading
 from headway_exporter.health.instruments import AbsentError, Instrument
-from headway_exporter.health.nvml_driver import Driver, GpuLostError, Plan
-from headway_exporter.health.nvml_events import Listener
+from headway_exporter.health.nvml_driver import MOST_GPUS, Driver, GpuLostError, Plan
+from headway_exporter.health.nvml_events import Listener, address
 from headway_exporter.observations import GpusFound
 
 if TYPE_CHECKING:
@@ -73,7 +73,8 @@ class NvmlProbe:
         self._listener: Listener | None = None
         self._unheard: deque[Observation] = deque()
         """Names of GPUs, which must be known before anything is told of them, and what listeners before this one had heard."""
-        self._listens_to: frozenset[str] = frozenset()
+        self._listens_to: frozenset[tuple[str, int]] = frozenset()
+        """UUIDs, and the handles that had them."""
         self._gpus: dict[str, _Gpu] = {}
         self._parts: Mapping[str, tuple[str, ...]] = {}
         """Of each GPU the MIG instances; replaced, never changed, for others read it."""
@@ -166,6 +167,9 @@ class NvmlProbe:
         """Which GPUs there are, which parts they have, and what they can be asked."""
         for index, handle, uuid in driver.handles():
             self._meet(driver, index, handle, uuid)
+        gone = [key for key, gpu in self._gpus.items() if gpu.handle is None]
+        for key in gone[: max(0, len(self._gpus) - MOST_GPUS)]:
+            del self._gpus[key]
         if not self._gpus:
             self.close()
             raise AbsentError("the NVIDIA driver knows no GPU that may be used here")
@@ -183,6 +187,9 @@ class NvmlProbe:
                 self._gpus[unnamed] = _Gpu(GpuName(str(index), ""))
             return
         self._gpus.pop(unnamed, None)
+        for gpu in self._gpus.values():
+            if gpu.handle is not None and address(gpu.handle) == address(handle) and gpu.name.uuid != uuid:
+                gpu.handle = gpu.plan = None  # another one is in its place, and answers in its name
         known = self._gpus.get(uuid)
         if known is None:
             try:
@@ -196,7 +203,7 @@ class NvmlProbe:
         """Hears what is reported of the GPUs that answer; anew where that came to an end, or where one of them is not listened to."""
         listener = self._listener
         well = [gpu for gpu in self._gpus.values() if gpu.handle is not None and (gpu.last is None or gpu.last.up)]
-        wanted = frozenset(gpu.name.uuid for gpu in well)
+        wanted = frozenset((gpu.name.uuid, address(gpu.handle)) for gpu in well)
         if listener is not None:
             if listener.alive and (wanted <= self._listens_to or not listener.stop()):
                 return

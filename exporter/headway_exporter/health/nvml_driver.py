@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import importlib
 import logging
+import math
 import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -25,6 +26,8 @@ _log = logging.getLogger("headway.exporter")
 
 LIBRARY: Final = "libnvidia-ml.so.1"
 _FIELDS_AT_ONCE: Final = 64
+MOST_GPUS: Final = 64
+"""GPUs of a machine, and MIG instances of a GPU: a driver that counts more is out of its mind."""
 
 # Return codes of NVML (nvml.h).
 NO_PERMISSION: Final = 4
@@ -82,6 +85,8 @@ class Driver:
             if error.value in _LOST:
                 raise GpuLostError(str(error)) from error
             return None
+        except UnicodeDecodeError:  # the bindings decode texts, of which a broken GPU may make anything
+            return None
 
     def _number(self, question: Callable[..., Any], *arguments: Any) -> float | None:
         found = self.ask(question, *arguments)
@@ -91,7 +96,7 @@ class Driver:
 
     def handles(self) -> Iterator[tuple[int, Any, str]]:
         """Number, handle and UUID of each GPU that this container may use; of one that is lost the number only."""
-        for index in range(self.nvml.nvmlDeviceGetCount()):
+        for index in range(min(self.nvml.nvmlDeviceGetCount(), MOST_GPUS)):
             found = self._handle(index)
             if found is not None:
                 yield index, *found
@@ -105,19 +110,21 @@ class Driver:
             if error.value in NO_DRIVER:
                 raise
             return None if error.value == NO_PERMISSION else (None, "")
+        except UnicodeDecodeError:
+            return None, ""
 
     def name(self, index: int, handle: Any, uuid: str) -> GpuName:
         """What it is called."""
-        bus = self.ask(self.nvml.nvmlDeviceGetPciInfo, handle)
+        bus = self.ask(lambda: self.nvml.nvmlDeviceGetPciInfo(handle).busId)
         model = self.ask(self.nvml.nvmlDeviceGetName, handle)
-        return GpuName(str(index), uuid, "" if bus is None else _text(bus.busId), "" if model is None else _text(model))
+        return GpuName(str(index), uuid, "" if bus is None else _text(bus), "" if model is None else _text(model))
 
     def parts(self, handle: Any) -> Iterator[str]:
         """UUIDs of its MIG instances."""
         nvml = self.nvml
         mode = self.ask(nvml.nvmlDeviceGetMigMode, handle)
         most = self.ask(nvml.nvmlDeviceGetMaxMigDeviceCount, handle) if mode and mode[0] else 0
-        for index in range(most or 0):
+        for index in range(min(most or 0, MOST_GPUS)):
             part = self.ask(nvml.nvmlDeviceGetMigDeviceHandleByIndex, handle, index)
             uuid = None if part is None else self.ask(nvml.nvmlDeviceGetUUID, part)
             if uuid:
@@ -182,7 +189,7 @@ class Driver:
 
     def _link(self, handle: Any, link: int) -> int | None:
         state: int | None = self.ask(self.nvml.nvmlDeviceGetNvLinkState, handle, link)
-        return state
+        return state if state in (0, 1) else None
 
 
 def _bindings() -> Any:
@@ -208,7 +215,8 @@ def _field_value(answer: Any) -> float | None:
 
 
 def _known(value: float) -> float | None:
-    return None if value in _NO_VALUES else value
+    """Nothing that is asked for can be below 0."""
+    return value if math.isfinite(value) and value >= 0 and value not in _NO_VALUES else None
 
 
 def _text(value: str | bytes) -> str:

@@ -55,7 +55,7 @@ class Listener:
         """`gpus`: handles and UUIDs. Raises NVMLError when the driver gives no set of events."""
         self._nvml = nvml
         self._events = nvml.nvmlEventSetCreate()
-        self._uuids = {_address(handle): uuid for handle, uuid in gpus if self._register(handle, uuid)}
+        self._uuids = {address(handle): uuid for handle, uuid in gpus if self._register(handle, uuid)}
         self._heard: dict[tuple[str, int], _Heard] = {}
         self._memory_errors: dict[str, float] = {}
         self._lock = threading.Lock()
@@ -120,7 +120,7 @@ class Listener:
             self._note(event, clock.monotonic(), clock.wall())
 
     def _note(self, event: Any, mono: float, wall: float) -> None:
-        uuid = self._uuids.get(_address(event.device))
+        uuid = self._uuids.get(address(event.device))
         if uuid is None:
             return
         with self._lock:
@@ -135,6 +135,6 @@ class Listener:
                     self._heard[pair] = _Heard((mono, wall), (mono, wall))
 
 
-def _address(handle: Any) -> int:
+def address(handle: Any) -> int:
     """Handles are pointers that stay what they are until NVML is shut down."""
     return ctypes.cast(handle, ctypes.c_void_p).value or 0

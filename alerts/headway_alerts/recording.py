@@ -86,6 +86,7 @@ def _progress() -> tuple[Recording, ...]:
         ),
         _max("headway_state_since_timestamp_seconds"),
         _max("headway_step"),
+        _max("headway_high_water_step"),
         _max("headway_last_step_timestamp_seconds"),
         # Before there is a median of five steps, the mean of those that there were.
         Recording(
@@ -153,6 +154,7 @@ def _incidents(config: Config) -> tuple[Recording, ...]:
     )
     return (
         _max("headway_incident_open"),
+        _max("headway_incident_attempts"),
         Recording(
             "run:headway_incident_recurring:max",
             _RUN,
@@ -175,8 +177,6 @@ def _incidents(config: Config) -> tuple[Recording, ...]:
 def _shown() -> tuple[Recording, ...]:
     """What people look at and no alert does."""
     return (
-        _max("headway_high_water_step"),
-        _max("headway_incident_attempts"),
         Recording(
             "run:headway_checkpoint_exposure:seconds",
             _RUN,

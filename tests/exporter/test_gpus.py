@@ -56,7 +56,7 @@ def test_counts_and_labels_outlive_the_sidecar() -> None:
 
 
 def test_a_storm_fills_nothing() -> None:
-    """Whatever a driver reports, memory and series have a bound; the newest is counted in the place of what was not heard of for longest."""
+    """Whatever a driver reports, memory and series are bounded; the newest is counted in the place of what was not heard of for longest."""
     gpus = Gpus()
     for number in range(MOST_COUNTED + 500):
         gpus.fold(xid(number, at=1.0 + number))

@@ -90,7 +90,8 @@ PHASES: Final = (
 RANKS: Final = (Query(f"pod:headway_ranks:max{{{OF_PODS}}}", "pod {{pod_index}}"),)
 SOURCES: Final = (
     Query(
-        f'time() - max by (pod_index, source) (headway_source_last_update_timestamp_seconds{{{OF_PODS},source!="state"}})',
+        "time() - max by (pod_index, source) ("
+        f'headway_source_last_update_timestamp_seconds{{{OF_PODS},source=~"trainer|launcher"}})',
         "pod {{pod_index}} {{source}}",
     ),
 )

@@ -13,7 +13,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, MutableSequence, Sequence
+    from collections.abc import MutableSequence, Sequence
 
 MOST_POINTS: Final = 4096
 SAVED_EXACTLY: Final = 512
@@ -101,14 +101,15 @@ class StepCurve:
     def _add(self, step: int, total: int) -> None:
         self._put((step,), (total,))
 
-    def _put(self, steps: Iterable[int], sums: Iterable[int]) -> None:
+    def _put(self, steps: Sequence[int], sums: Sequence[int]) -> None:
         """Appends points."""
-        had = len(self._steps)
-        try:
-            self._steps.extend(steps)
-            self._sums.extend(sums)
+        try:  # a list at once: an array takes an iterator's numbers one by one
+            more_steps, more_sums = array("q", list(steps)), array("q", list(sums))
         except OverflowError:  # no step of a run, but a journal may say anything
-            self._steps, self._sums = [*self._steps[:had], *steps], [*self._sums[:had], *sums]
+            self._steps, self._sums = [*self._steps, *steps], [*self._sums, *sums]
+        else:
+            self._steps.extend(more_steps)
+            self._sums.extend(more_sums)
 
     def _thin(self) -> None:
         half = len(self._steps) // 2

@@ -33,7 +33,7 @@ CHROMIUM: Final = next(
     (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None
 )
 NPM: Final = shutil.which("npm")
-PICTURES: Final = ("headway-run", "headway-fleet", "headway-checkpoints", "headway-postmortem")
+PICTURES: Final = ("headway-run", "headway-fleet", "headway-checkpoints", "headway-postmortem", "headway-health")
 WIDTH: Final = 1600
 CELL: Final = 38
 """Pixels of a line of the grid, with the gap; as in src/main.tsx."""

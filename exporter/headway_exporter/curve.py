@@ -12,8 +12,12 @@ from bisect import bisect_right
 from itertools import accumulate
 from typing import TYPE_CHECKING, Final
 
+from headway_exporter.packing import packed, unpacked
+
 if TYPE_CHECKING:
     from collections.abc import MutableSequence, Sequence
+
+    from headway_exporter.packing import Saved
 
 MOST_POINTS: Final = 4096
 SAVED_EXACTLY: Final = 512
@@ -84,18 +88,23 @@ class StepCurve:
             self._add(step, kept)
         return total - kept
 
-    def for_saving(self) -> dict[str, list[int]]:
+    def for_saving(self) -> dict[str, Saved]:
         """As `codec` asks: the newest steps, and ever fewer points of what lies before."""
         exact = max(0, len(self._steps) - SAVED_EXACTLY)
         stride = -(-exact // _SAVED_BEFORE) if exact > _SAVED_BEFORE else 1
         return {
-            "_steps": [*self._steps[:exact:stride], *self._steps[exact:]],
-            "_sums": [*self._sums[:exact:stride], *self._sums[exact:]],
+            name: packed([*numbers[:exact:stride], *numbers[exact:]])
+            for name, numbers in (("_steps", self._steps), ("_sums", self._sums))
         }
 
     def after_loading(self) -> None:
-        """As `codec` asks: what was saved are lists."""
-        steps, sums, self._steps, self._sums = self._steps, self._sums, array("q"), array("q")
+        """As `codec` asks; an older version saved lists.
+
+        Raises:
+            TypeError, ValueError: what was saved are no numbers.
+        """
+        steps, sums = unpacked(self._steps), unpacked(self._sums)
+        self._steps, self._sums = array("q"), array("q")
         self._put(steps, sums)
 
     def _add(self, step: int, total: int) -> None:

@@ -10,8 +10,12 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import TYPE_CHECKING, Any, Final
 
+from headway_exporter.packing import packed, unpacked
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from headway_exporter.packing import Saved
 
 FIRST_WIDTH: Final = 1_000_000_000
 MOST_STRETCHES: Final = 400
@@ -20,7 +24,7 @@ MOST_STRETCHES: Final = 400
 class History:
     """The history of one slot; all times are integer nanoseconds."""
 
-    __slots__ = ("_first", "_last", "_saved", "stretches", "width")
+    __slots__ = ("_first", "_last", "_packed", "_saved", "_words", "stretches", "width")
 
     def __init__(self) -> None:
         self.width = FIRST_WIDTH
@@ -28,30 +32,37 @@ class History:
         """By number (its begin over the width): nanoseconds by state."""
         self._first = self._last = 0
         self._saved: list[int | str] = []
-        """The stretches on their way into a ledger and back: number, how many states, then each with its nanoseconds, and so on."""
+        """The stretches out of an older version's ledger: number, how many states, then each with its nanoseconds, and so on."""
+        self._packed: Saved = ""
+        """The same on their way into a ledger and back, with the states' numbers in `_words` in place of their names."""
+        self._words: list[str] = []
 
     def for_saving(self) -> dict[str, Any]:
         """As `codec` asks: all stretches in one list, which takes a tenth of the memory of one object for each."""
-        saved: list[int | str] = []
+        words: dict[str, int] = {}
+        saved: list[int] = []
         for number, states in self.stretches.items():
             saved += (number, len(states))
-            for pair in states.items():
-                saved += pair
-        return {"stretches": {}, "_saved": saved}
+            for state, amount in states.items():
+                saved += (words.setdefault(state, len(words)), amount)
+        return {"stretches": {}, "_packed": packed(saved), "_words": list(words)}
 
     def after_loading(self) -> None:
-        """As `codec` asks; an older version saved the stretches themselves.
+        """As `codec` asks; older versions saved lists with the states' names among the numbers, or the stretches themselves.
 
         Raises:
             TypeError, ValueError, IndexError: what was saved are no stretches.
         """
-        saved, self._saved = self._saved, []
+        words, saved = self._words, [*self._saved, *unpacked(self._packed)]
+        self._words, self._saved, self._packed = [], [], ""
         at = 0
         while at < len(saved):
             number, end = int(saved[at]), at + 2 + 2 * int(saved[at + 1])
             if not at + 2 <= end <= len(saved):
                 raise ValueError("a history that breaks off")
-            self.stretches[number] = {str(saved[place]): int(saved[place + 1]) for place in range(at + 2, end, 2)}
+            self.stretches[number] = {
+                _word(saved[place], words): int(saved[place + 1]) for place in range(at + 2, end, 2)
+            }
             at = end
 
     def add(self, state: str, begin: int, end: int, amount: int) -> None:
@@ -114,3 +125,7 @@ class History:
             self.stretches = self.wider(2 * self.width)
             self.width, first, last = 2 * self.width, first // 2, last // 2
         self._first, self._last = first, last
+
+
+def _word(saved: int | str, words: Sequence[str]) -> str:
+    return words[saved] if isinstance(saved, int) else saved

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 MOST: Final = 8_192
 """More steps than this are handed on in portions, so that a scrape gets its turn between them."""
-_LEAST: Final = 64
+_LEAST: Final = 16
 """Fewer steps than this are handed on one by one."""
 
 

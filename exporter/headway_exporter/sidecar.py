@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("headway.exporter")
 
-POLL_SECONDS: Final = 0.5
-"""A death wakes the follower at once; nothing else is in such a hurry, and each look costs processor time."""
+POLL_SECONDS: Final = 1.0
+"""A death wakes the follower at once; nothing else is in such a hurry, and each look costs processor time, whatever it finds."""
 HEALTHY_SECONDS: Final = 10.0
 TELL_SECONDS: Final = 5.0
 """How often is looked for incidents to tell of: each look compares all that are kept."""

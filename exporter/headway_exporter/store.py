@@ -53,7 +53,7 @@ LEAST_SECONDS: Final = 2.0
 """Between two snapshots."""
 MOST_SECONDS: Final = 15.0
 """Between two snapshots, however much they cost: about what scrapes are apart."""
-PROCESSOR_SHARE: Final = 0.003
+PROCESSOR_SHARE: Final = 0.002
 """Of a core goes into taking and writing them."""
 CHORE_SECONDS: Final = 1.0
 HUNG_SECONDS: Final = 30.0

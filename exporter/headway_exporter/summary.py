@@ -44,10 +44,9 @@ def summary(pod: Pod, dropped: Mapping[str, int], wall: float) -> dict[str, Any]
         "recovery_phases": [[layer, phase, seconds] for (layer, phase), seconds in sorted(known.phases.items())],
         "restart_causes": [[layer, cause, count] for (layer, cause), count in sorted(known.causes.items())],
         "replay_checks": dict(pod.replay_checks.results),
-        "history": history(pod),
         "open": None if known.open is None else records.record(pod, known.open, wall),
     }
-    return {**glance, **plain(more)}
+    return {**glance, **plain(more), "history": history(pod)}  # long, and plain already
 
 
 MOST_STRETCHES_TOLD: Final = 6_400

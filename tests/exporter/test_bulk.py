@@ -148,6 +148,30 @@ def test_the_same_answer_as_one_by_one(first: Run, second: Run, happenings: list
     assert everything(told(observations)) == everything(told(sorted(alone(observations), key=attrgetter("key"))))
 
 
+@settings(max_examples=50, deadline=None)
+@given(runs(0), runs(1), st.lists(events(), max_size=6), st.sampled_from([1.0, 7.0]))
+def test_the_same_answer_however_often_was_looked(
+    first: Run, second: Run, happenings: list[EventSeen], period: float
+) -> None:
+    """A sidecar that keeps up gets few steps at a time, of all ranks at once: these are added up together, too."""
+    starts = [event(slot, "process_started", 0.0) for slot in (0, 1)]
+    polls: list[list[Observation]] = [merged(starts, [])]
+    rings: list[Run | None] = [first, second]
+    upto = -1.0
+    while any(rings):
+        before, upto = upto, upto + period
+        parts = [ring.split(round(upto * 1e6)) if ring is not None else (None, None) for ring in rings]
+        rings = [late for _, late in parts]
+        new = [
+            seen
+            for seen in happenings
+            if before < seen.event.mono <= upto or (not any(rings) and seen.event.mono > upto)
+        ]
+        polls.append(merged(new, [early for early, _ in parts if early is not None]))
+    looked = [seen for poll in polls for seen in poll]
+    assert everything(told(looked)) == everything(told(alone(looked)))
+
+
 @settings(max_examples=100, deadline=None)
 @given(
     count=st.integers(1, 500),

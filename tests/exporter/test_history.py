@@ -15,6 +15,7 @@ from test_accounting_properties import in_order, new_pod, sequences
 from headway_exporter.codec import CodecError, Encoder, decode
 from headway_exporter.history import FIRST_WIDTH, MOST_STRETCHES, History
 from headway_exporter.memory import REGISTRY
+from headway_exporter.packing import packed
 from headway_exporter.pod import Pod
 from headway_exporter.summary import MOST_STRETCHES_TOLD, history
 
@@ -115,19 +116,23 @@ def test_slots_of_different_ages_share_one_axis() -> None:
 
 
 def test_a_history_outlives_its_sidecar() -> None:
-    """What is saved is one list; what an older version saved are the stretches themselves."""
+    """What is saved is one text; what older versions saved are a list, or the stretches themselves."""
     history = History()
     for second in range(0, 1_000, 3):
         history.add("eval" if second % 2 else "productive", second * SECOND, (second + 2) * SECOND, 2 * SECOND)
     document = Encoder(REGISTRY).encode(history)
     again, older = History(), History()
     decode(REGISTRY, document, again)
-    plain = {
+    plain: dict[str, Any] = {
         "root": 0,
         "classes": {"History": ["width", "stretches", "_first", "_last"]},
         "objects": {"0": ["History", FIRST_WIDTH, {"d": [[7, {"m": {"eval": 5}}]]}, 7, 7]},
     }
     decode(REGISTRY, plain, older)
+    listed, oldish = plain | {"classes": {"History": ["width", "_saved", "_first", "_last"]}}, History()
+    listed["objects"] = {"0": ["History", FIRST_WIDTH, [7, 2, "eval", 5, "init", 3, 9, 1, "eval", 1], 7, 9]}
+    decode(REGISTRY, listed, oldish)
+    assert oldish.stretches == {7: {"eval": 5, "init": 3}, 9: {"eval": 1}}
     assert (again.stretches, again.width) == (history.stretches, history.width)
     assert older.stretches == {7: {"eval": 5}}
     again.add("eval", 1_000 * SECOND, 1_001 * SECOND, SECOND)
@@ -140,6 +145,20 @@ def test_a_history_that_breaks_off_is_none(broken: list[Any]) -> None:
     document = Encoder(REGISTRY).encode(History())
     row = document["objects"]["0"]
     row[1 + document["classes"]["History"].index("_saved")] = broken
+    with pytest.raises(CodecError):
+        decode(REGISTRY, document, History())
+
+
+@pytest.mark.parametrize(
+    "broken",
+    ["AAAA", "no text of ours", packed([1]), packed([1, 2, 0, 5]), packed([1, 1, 7, 5]), [1, 1, 7, 5], 3, None],
+)
+def test_a_text_that_holds_no_history_is_none(broken: Any) -> None:
+    """Nor is one whose states have no name."""
+    history = History()
+    history.add("eval", 0, SECOND, SECOND)
+    document = Encoder(REGISTRY).encode(history)
+    document["objects"]["0"][1 + document["classes"]["History"].index("_packed")] = broken
     with pytest.raises(CodecError):
         decode(REGISTRY, document, History())
 

@@ -152,6 +152,12 @@ class Config:
 
     selector: str = ""
     """Label matchers for every metric, without braces, for example `cluster="a",job="headway"`."""
+    witnesses: str = 'pod_index!~"[0-9]*[1-9][1-9]"'
+    """Matchers for the pods that are asked for what every pod of a run sees alike; empty: all are.
+
+    By default the first eleven of each hundred and every tenth of the others, so that no rack holds all of them, and those whose index is
+    no number.
+    """
     runbook_base_url: str = "alerts/runbooks"
     """Where that folder of the repository is published; `/<Alert>.md` is appended. By default its path in the repository."""
     dashboard_base_url: str = ""
@@ -222,8 +228,10 @@ class Config:
     """Where the example's receivers are; `/page`, `/ticket` and `/channel` are appended."""
 
     def __post_init__(self) -> None:
-        if self.selector and not all(_MATCHERS.fullmatch(one) for one in _split(self.selector)):
-            raise ConfigError(f'selector: expected matchers like cluster="a",job=~"b.*", not {self.selector!r}')
+        for name in ("selector", "witnesses"):
+            matchers = getattr(self, name)
+            if matchers and not all(_MATCHERS.fullmatch(one) for one in _split(matchers)):
+                raise ConfigError(f'{name}: expected matchers like cluster="a",job=~"b.*", not {matchers!r}')
         for name in ("runbook_base_url", "dashboard_base_url"):
             if not _ADDRESS.fullmatch(getattr(self, name)):
                 raise ConfigError(

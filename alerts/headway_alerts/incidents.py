@@ -235,20 +235,13 @@ min by (run) (
 
 
 def _replay_divergence(config: Config) -> Alert:
-    window, before = duration(config.note_seconds), duration(reset_window(config.note_seconds))
-    counter = 'headway_replay_checks_total{result="diverged"}'
     return Alert(
         name="HeadwayReplayDivergence",
         severity="critical",
-        # A counter that was reset counts its old checks anew.
+        # Not a counter's increase: two windows of all pods, and a reset to tell from news. A time stays what it was.
         expr=f"""\
-round(
-  max by (run) (
-    increase({counter}[{window}])
-    unless
-    resets({counter}[{before}]) > 0
-  )
-) > 0""",
+time() - max by (run) (headway_replay_diverged_timestamp_seconds)
+< {config.note_seconds:g}""",
         summary=f"Run {RUN} does not reproduce its own losses after a recovery",
         description=(
             f"Replayed steps of run {RUN} had other losses than the first time, beyond its usual noise: the restored state is not what was "

@@ -25,19 +25,17 @@ def _silent(config: Config) -> Alert:
     return Alert(
         name="HeadwayTrainerSilent",
         severity="warning",
+        # Either nothing ever came, for long, or processes live that say nothing any more.
         expr=f"""\
 count by (run) (
   (
-    pod:headway_ranks:max offset {duration(UNHEARD_SECONDS)}
+    pod:headway_trainer_silence:seconds == Inf
     and
-    pod:headway_ranks:max
-    unless on (run, pod_index)
-    headway_source_last_update_timestamp_seconds{{source="trainer"}}
+    pod:headway_trainer_silence:seconds offset {duration(UNHEARD_SECONDS)}
   )
-  or on (run, pod_index)
+  or
   (
-    time() - max by (run, pod_index) (headway_source_last_update_timestamp_seconds{{source="trainer"}})
-    > {config.trainer_silent_seconds:g}
+    pod:headway_trainer_silence:seconds < Inf
     and on (run, pod_index)
     pod:headway_ranks:max > 0
     unless on (run)

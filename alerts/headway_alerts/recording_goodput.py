@@ -1,7 +1,6 @@
 """Recording rules on goodput: since a run began, and over windows that move on.
 
-The formulas are the ledger's (`headway_exporter.ledger.Totals`). What a pod still waits for is in no counter, only in its pending time, so
-that time counts as what the pod does now: a restart that never ends is no less bad than one that did.
+The formulas are the ledger's (`headway_exporter.ledger.Totals`).
 """
 
 from __future__ import annotations
@@ -47,11 +46,12 @@ def windows(config: Config) -> tuple[int, ...]:
     return tuple(sorted({SHORT, 3_600} | asked))
 
 
-def totals() -> tuple[Recording, ...]:
-    """Goodputs since the run began."""
+def totals(config: Config) -> tuple[Recording, ...]:
+    """Goodputs since the run began, of times that the sidecars put together: what is pending counts as what it is already."""
+    world = f"headway_world_size{{{config.witnesses}}}" if config.witnesses else "headway_world_size"
     productive = _sum('headway_rank_seconds_total{state="productive"}')
     return (
-        Recording(_COUNTED, _RUN, f"{_sum('headway_rank_elapsed_seconds_total')}\n-\n{_with_pending('standby')}"),
+        Recording(_COUNTED, _RUN, _sum("headway_counted_rank_seconds")),
         Recording(
             "run:headway_training_goodput:ratio",
             _RUN,
@@ -60,7 +60,7 @@ def totals() -> tuple[Recording, ...]:
         Recording(
             "run:headway_infrastructure_goodput:ratio",
             _RUN,
-            f"1 -\n(\n{_indent(_with_pending(_UNAVAILABLE))}\n)\n/ ({_COUNTED} > 0)",
+            f"1 -\n{_sum('headway_unavailable_rank_seconds')}\n/ ({_COUNTED} > 0)",
         ),
         # Time in which there was a run to fail, by the time of one of its ranks; absent before the first incident.
         Recording(
@@ -69,7 +69,7 @@ def totals() -> tuple[Recording, ...]:
             f"""\
 {_COUNTED}
 / on (run)
-(max by (run) (headway_world_size) > 0)
+(max by (run) ({world}) > 0)
 / on (run)
 (
   sum by (run) (run:headway_incidents_total:max)
@@ -84,20 +84,6 @@ def totals() -> tuple[Recording, ...]:
 def _sum(what: str) -> str:
     """A series of every pod, once, summed over the run."""
     return f"sum by (run) (\n  max by (run, pod_index) ({what})\n)"
-
-
-def _with_pending(states: str) -> str:
-    """Time in these states, and what is pending of the pods that are in one of them; the labels of the two differ, so `or` takes both."""
-    return f"""\
-sum by (run) (
-  max by (run, pod_index, state) ({_states(states)})
-  or
-  (
-    max by (run, pod_index) (headway_pending_rank_seconds)
-    and on (run, pod_index)
-    pod:headway_state:max{{state=~"{states}"}}
-  )
-)"""
 
 
 def _rates(config: Config) -> Iterator[Recording]:

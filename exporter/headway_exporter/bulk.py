@@ -52,7 +52,8 @@ def _add(pod: Pod, run: Run) -> None:
     leads = run.slot == min(pod.slots)
     pod.steps.fold_run(run.slot, run.columns, leads=leads, saving_until=pod.checkpoints.saving_until)
     if leads:
-        pod.replay_checks.progress(run.columns.steps, run.columns.losses, pod.losses_depend_on(slot))
+        context = pod.losses_depend_on(slot)
+        pod.replay_checks.progress(run.columns.steps, run.columns.losses, context, wall=pod.wall_of(end))
     pod.source_wall["trainer"] = pod.wall_of(end)
     slot.signs(end)
     slot.complete(last, end)

@@ -34,6 +34,7 @@ from headway_exporter.labels import (
     REPLAY_RESULTS,
     SIGNALS,
     STATES,
+    WAITING,
 )
 from headway_exporter.observations import NANOSECONDS
 from headway_exporter.schema import COMMON_LABELS, METRICS
@@ -106,9 +107,13 @@ def ledger(pod: Pod) -> Iterator[Sample]:
     yield "headway_lost_rank_seconds_total", (), totals.lost / NANOSECONDS
     yield "headway_pending_rank_seconds", (), totals.pending / NANOSECONDS
     yield "headway_unregained_rank_seconds", (), totals.unregained / NANOSECONDS
+    yield "headway_counted_rank_seconds", (), totals.counted / NANOSECONDS
+    yield "headway_unavailable_rank_seconds", (), totals.unavailable / NANOSECONDS
     for state in (*STATES, "finished"):
         yield "headway_state", (state,), float(state == pod.state)
     yield "headway_state_since_timestamp_seconds", (), pod.state_since_wall
+    if pod.state in WAITING:
+        yield "headway_waiting_since_timestamp_seconds", (pod.state,), pod.state_since_wall
 
 
 def checkpoints(pod: Pod) -> Iterator[Sample]:
@@ -161,6 +166,7 @@ def restarts(pod: Pod) -> Iterator[Sample]:
     yield "headway_last_rollback_steps", (), known.last_rollback
     for result in REPLAY_RESULTS:
         yield "headway_replay_checks_total", (result,), pod.replay_checks.results[result]
+    yield "headway_replay_diverged_timestamp_seconds", (), pod.replay_checks.diverged_wall
 
 
 def incidents(pod: Pod) -> Iterator[Sample]:
@@ -177,7 +183,8 @@ def incidents(pod: Pod) -> Iterator[Sample]:
     offenders = known.repeat_offenders(pod.now)
     recurring = (known.recurring(incident) if incident else frozenset()) | ({"same_entity"} if offenders else set())
     for reason in REASONS:
-        yield "headway_incident_recurring", (reason,), float(reason in recurring)
+        shown = incident is not None or reason in recurring
+        yield "headway_incident_recurring", (reason,), float(reason in recurring) if shown else None
     for outcome in INCIDENT_OUTCOMES:
         for word, recurred in (("false", False), ("true", True)):
             yield "headway_incidents_total", (outcome, word), known.outcomes[outcome, recurred]
@@ -237,7 +244,14 @@ def state(store: Store) -> Iterator[Sample]:
     yield "headway_collector_success", ("state",), float(store.trouble is None)
 
 
-STANDS_STILL: Final = frozenset({"headway_pending_rank_seconds", "headway_unregained_rank_seconds"})
+STANDS_STILL: Final = frozenset(
+    {
+        "headway_pending_rank_seconds",
+        "headway_unregained_rank_seconds",
+        "headway_counted_rank_seconds",
+        "headway_unavailable_rank_seconds",
+    }
+)
 """Gauges that make sense only beside counters of the same moment."""
 
 

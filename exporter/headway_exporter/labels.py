@@ -23,6 +23,9 @@ STATES: Final = (
 )
 """What a rank's time is spent on; see the ledger."""
 
+WAITING: Final = ("checkpoint_save", "checkpoint_load", "eval", "init", "detect", "restart", "down", "standby")
+"""States in which no step is made."""
+
 CAUSES: Final = (
     "app_exception",
     "numeric_nan",

@@ -39,6 +39,11 @@ class Totals:
         return self.elapsed - self.states["standby"] - self.pending_standby
 
     @property
+    def unavailable(self) -> int:
+        """Time in which the infrastructure kept ranks from training, with what is open."""
+        return sum(self.states[state] for state in UNAVAILABLE) + self.pending_unavailable
+
+    @property
     def training_goodput(self) -> float | None:
         """(productive - unregained) / (elapsed - standby); None before there is any time."""
         return self._ratio(self.states["productive"] - self.unregained)
@@ -49,8 +54,7 @@ class Totals:
 
         What is open counts with it where it is one of these already: a restart that never ends is no less bad than one that did.
         """
-        unavailable = sum(self.states[state] for state in UNAVAILABLE) + self.pending_unavailable
-        return self._ratio(self.counted - unavailable)
+        return self._ratio(self.counted - self.unavailable)
 
     def _ratio(self, good: int) -> float | None:
         return good / self.counted if self.counted > 0 else None

@@ -248,7 +248,8 @@ class Pod:
         self.checkpoints.first_step()
         if slot.number == min(self.slots):  # one rank speaks for all: a rollback takes them all back
             newest = self.failures.recoveries[-1] if self.failures.recoveries else None
-            self.replay_checks.step(record.step, record.loss, self.losses_depend_on(slot), newest)
+            context, wall = self.losses_depend_on(slot), self.wall_of(end)
+            self.replay_checks.step(record.step, record.loss, context, newest, wall=wall)
 
     def _death(self, seen: DeathSeen) -> None:
         slot = self.slots.get(seen.slot)

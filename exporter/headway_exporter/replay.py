@@ -47,6 +47,8 @@ class ReplayChecks:
 
     def __init__(self) -> None:
         self.results: Counter[str] = Counter()
+        self.diverged_wall: float | None = None
+        """When the last divergence was seen, seconds since 1970."""
         # Two queues and not one of pairs: a late sidecar remembers thousands of steps at once.
         self._first: deque[int] = deque(maxlen=MOST_LOSSES)
         self._losses: deque[float | None] = deque(maxlen=MOST_LOSSES)
@@ -55,23 +57,32 @@ class ReplayChecks:
         self._tip: int | None = None
         self._check: _Check | None = None
 
-    def step(self, step: int, loss: float | None, context: Hashable, subject: Subject | None) -> None:
-        """One completed step. `context`: what losses depend on besides the weights; `subject`: the newest recovery."""
+    def step(
+        self, step: int, loss: float | None, context: Hashable, subject: Subject | None, *, wall: float | None = None
+    ) -> None:
+        """One step, completed at `wall`. `context`: what losses depend on besides the weights; `subject`: the newest recovery."""
         if self._tip is not None and step <= self._tip:
-            self._decide()
+            self._decide(wall)
             self._begin(step, context, subject)
         self._tip = step
         if self._check is not None:
             if step <= self._check.mark:
                 self._check.add(step, loss)
             if self._check.complete or step >= self._check.mark:
-                self._decide()
+                self._decide(wall)
         if not self._first or step > self._first[-1]:
             self._remember([step], [loss], context)
 
-    def progress(self, steps: Sequence[int], losses: Sequence[float | None], context: Hashable) -> None:
+    def progress(
+        self,
+        steps: Sequence[int],
+        losses: Sequence[float | None],
+        context: Hashable,
+        *,
+        wall: float | None = None,
+    ) -> None:
         """As `step` for each of many steps that were never done before."""
-        self.step(steps[0], losses[0], context, None)
+        self.step(steps[0], losses[0], context, None, wall=wall)
         self._tip = steps[-1]
         self._remember(steps[1:][-MOST_LOSSES:], losses[1:][-MOST_LOSSES:], context)
 
@@ -107,13 +118,15 @@ class ReplayChecks:
             before = dict(zip(self._first, self._losses, strict=True)) if same_kind else {}
             self._check = _Check(before, self._first[-1], subject)
 
-    def _decide(self) -> None:
+    def _decide(self, wall: float | None) -> None:
         check, self._check = self._check, None
         if check is None:
             return
         result = check.result(reproduces=self._reproduces)
         self._reproduces = self._reproduces or result == "valid"
         self.results[result] += 1
+        if result == "diverged":
+            self.diverged_wall = wall
         if check.subject is not None:
             check.subject.replay_check = result
 

@@ -41,6 +41,7 @@ from headway_exporter.labels import (
     SOURCES,
     STATES,
     VOLUMES,
+    WAITING,
     XID_CLASSES,
 )
 
@@ -175,9 +176,26 @@ _CATALOGUE: Final = (
     ),
     Metric("headway_unregained_rank_seconds", "gauge", "Productive time of steps that were lost and not regained yet."),
     Metric(
+        "headway_counted_rank_seconds",
+        "gauge",
+        "Time of which goodput is a share: elapsed, but for what was spent in reserve.",
+    ),
+    Metric(
+        "headway_unavailable_rank_seconds",
+        "gauge",
+        "The part of it in which the infrastructure kept ranks from training, what is still open included.",
+    ),
+    Metric(
         "headway_state", "gauge", "1 for what the pod is doing now, 0 for the rest.", {"state": (*STATES, "finished")}
     ),
     Metric("headway_state_since_timestamp_seconds", "gauge", "When that state began.", absent=_NO_TRAINER),
+    Metric(
+        "headway_waiting_since_timestamp_seconds",
+        "gauge",
+        "When it began, of a state in which no step is made: one series to read of those that wait, instead of one a state of all.",
+        {"state": WAITING},
+        absent="steps are made, or the run has finished",
+    ),
     # Checkpoints.
     Metric("headway_checkpoint_requests_total", "counter", "Checkpoints that the trainer asked for."),
     Metric(
@@ -328,6 +346,12 @@ _CATALOGUE: Final = (
         {"result": REPLAY_RESULTS},
     ),
     Metric(
+        "headway_replay_diverged_timestamp_seconds",
+        "gauge",
+        "When such a comparison last said diverged.",
+        absent="none did",
+    ),
+    Metric(
         "headway_phase_gap_max_seconds",
         "gauge",
         "Longest silence between heartbeats in a phase: what a time-out must exceed.",
@@ -357,6 +381,7 @@ _CATALOGUE: Final = (
         "gauge",
         "1 for each reason to call the open incident recurring; same_entity: that incidents keep beginning in one place.",
         {"reason": REASONS},
+        absent="no incident is open; same_entity: it is not so either",
     ),
     Metric(
         "headway_incidents_total",

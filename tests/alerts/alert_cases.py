@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from promtool import Expected, Series, healthy, one, state, without
+from promtool import Expected, Series, healthy, one, state, waiting, without
 
 from headway_alerts.config import BurnWindow, Config, Objective
 
@@ -47,6 +47,7 @@ STOPPED = {one("headway_last_step_timestamp_seconds"): "0+15x40 600x360", one("h
 EVAL = {
     **state("eval", values="0x39 1x360", others="1x39 0x360"),
     one("headway_state_since_timestamp_seconds"): "0x39 600x360",
+    **waiting("eval", "_x40 600x360"),
 }
 _BURN = {
     one("headway_run_start_timestamp_seconds"): "0x240",
@@ -55,6 +56,7 @@ _BURN = {
     one("headway_rank_elapsed_seconds_total"): "0+120x240",
     one("headway_rank_seconds_total", state="standby"): "0x240",
     one("headway_unregained_rank_seconds"): "0x240",
+    one("headway_counted_rank_seconds"): "0+120x240",
 }
 _HALF = {one("headway_rank_seconds_total", state="productive"): "0+60x240"}
 _NONE_AFTER_TWO_HOURS = {one("headway_rank_seconds_total", state="productive"): "0+120x120 14400x60 14520+120x60"}
@@ -97,8 +99,8 @@ CASES: tuple[Case, ...] = (
         "HeadwayRecurringFailure",
         with_(
             {
-                one("headway_incident_recurring", reason="no_progress"): "0x20 1x40 0x340",
-                one("headway_incident_recurring", reason="same_checkpoint"): "0x20 1x40 0x340",
+                one("headway_incident_recurring", reason="no_progress"): "_x21 1x40 stale",
+                one("headway_incident_recurring", reason="same_checkpoint"): "_x21 1x40 stale",
                 one("headway_incident_attempts"): "0x20 3x40 0x340",
             }
         ),
@@ -116,7 +118,7 @@ CASES: tuple[Case, ...] = (
         ),
         near={
             "the same place, which is a ticket": with_(
-                {one("headway_incident_recurring", reason="same_entity"): "0x20 1x380"}
+                {one("headway_incident_recurring", reason="same_entity"): "_x21 1x380"}
             ),
             "two attempts": with_({one("headway_incident_attempts"): "0x20 2x380"}),
         },
@@ -196,6 +198,7 @@ CASES: tuple[Case, ...] = (
                 {
                     one("headway_state", state="eval"): "0x39 1x10 0x350",
                     one("headway_state_since_timestamp_seconds"): "0x39 600x10 765x350",
+                    **waiting("eval", "_x40 600x10 stale"),
                 },
             ),
             "an attempt under way": with_(STOPPED, {one(_ATTEMPT, layer="launcher"): "_x39 600x360"}),
@@ -224,6 +227,7 @@ CASES: tuple[Case, ...] = (
         with_(
             state("eval", values="0x20 1x160 0x219", others="1x20 0x160 1x219"),
             {one("headway_state_since_timestamp_seconds"): "0x20 315x160 2730x219"},
+            waiting("eval", "_x21 315x160 stale"),
         ),
         silent="36m15s",
         fires="36m30s",
@@ -239,6 +243,7 @@ CASES: tuple[Case, ...] = (
                 state("init", values="0x20 1x379", others="1x20 0x379"),
                 {
                     one("headway_state_since_timestamp_seconds"): "0x20 315x379",
+                    **waiting("init", "_x21 315x379"),
                     one(_ATTEMPT, layer="orchestrator"): "_x20 315x379",
                 },
             ),
@@ -287,10 +292,9 @@ CASES: tuple[Case, ...] = (
     ),
     Case(
         "HeadwayReplayDivergence",
-        with_({one("headway_replay_checks_total", result="diverged"): "0x20 1x380"}),
+        with_({one("headway_replay_diverged_timestamp_seconds"): "_x21 315x380"}),
         silent="5m",
-        fires="5m30s",
-        since="5m15s",
+        fires="5m15s",
         resolved="77m",
         expected=Expected(
             "critical",
@@ -300,14 +304,8 @@ CASES: tuple[Case, ...] = (
             "configuration or the data were changed on purpose.",
         ),
         near={
-            "valid and unverifiable ones": with_(
-                {
-                    one("headway_replay_checks_total", result=result): "0x20 1x380"
-                    for result in ("valid", "unverifiable")
-                }
-            ),
-            "a sidecar that reads its journals again": with_(
-                {one("headway_replay_checks_total", result="diverged"): "1x19 0 1x380"}
+            "a sidecar that reads its journals again, hours later": with_(
+                {one("headway_replay_diverged_timestamp_seconds"): "-7200x19 _x22 -7200x359"}
             ),
         },
     ),

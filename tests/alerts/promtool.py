@@ -13,7 +13,7 @@ import pytest
 from headway_alerts import catalogue, render
 from headway_alerts.config import Config
 from headway_alerts.model import Alert, Group, Recording
-from headway_exporter.labels import INCIDENT_OUTCOMES, LAYERS, REASONS, STATES
+from headway_exporter.labels import INCIDENT_OUTCOMES, LAYERS, STATES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -60,6 +60,11 @@ def state(name: str, pod: str = "0", values: str = "1x400", others: str = "0x400
     return {one("headway_state", pod, state=each): values if each == name else others for each in (*STATES, "finished")}
 
 
+def waiting(name: str, since: str, pod: str = "0") -> Series:
+    """The pod makes no step meanwhile."""
+    return {one("headway_waiting_since_timestamp_seconds", pod, state=name): since}
+
+
 def healthy(pod: str = "0", *, minutes: int = 100) -> Series:
     """A pod with two ranks that makes a step a second and saves every minute; a sample every 15 s."""
     count = minutes * 4
@@ -87,20 +92,17 @@ def healthy(pod: str = "0", *, minutes: int = 100) -> Series:
         **{one("headway_restarts_total", pod, layer=layer): "0" + still for layer in LAYERS},
         one("headway_incident_open", pod): "0" + still,
         one("headway_incident_attempts", pod): "0" + still,
-        **{one("headway_incident_recurring", pod, reason=reason): "0" + still for reason in REASONS},
         **{
             one("headway_incidents_total", pod, outcome=outcome, recurring=word): "0" + still
             for outcome in INCIDENT_OUTCOMES
             for word in ("false", "true")
         },
-        **{
-            one("headway_replay_checks_total", pod, result=result): "0" + still
-            for result in ("valid", "diverged", "unverifiable")
-        },
         **{one("headway_rank_seconds_total", pod, state=each): "0" + still for each in STATES},
         one("headway_rank_seconds_total", pod, state="productive"): f"0+30x{count}",
         one("headway_rank_elapsed_seconds_total", pod): f"0+30x{count}",
         one("headway_unregained_rank_seconds", pod): "0" + still,
+        one("headway_counted_rank_seconds", pod): f"0+30x{count}",
+        one("headway_unavailable_rank_seconds", pod): "0" + still,
     }
 
 

@@ -9,7 +9,7 @@ import pytest
 from alert_cases import CASES, Case, with_
 from checkpoint_cases import CHECKPOINT_CASES
 from health_cases import HEALTH_CASES
-from promtool import RUN, Test, firing, judge, needs_promtool, one, state
+from promtool import RUN, Test, firing, judge, needs_promtool, one, state, waiting
 
 from headway_alerts import catalogue
 from headway_alerts.config import Config
@@ -90,9 +90,7 @@ OTHER_WAYS = {
             "11m",
         )
     },
-    "HeadwayPhaseOverdue": {
-        "the first start-up": (state("init") | {one("headway_state_since_timestamp_seconds"): "0x400"}, "32m")
-    },
+    "HeadwayPhaseOverdue": {"the first start-up": (state("init") | waiting("init", "0x400"), "32m")},
     "HeadwayGpuHardwareFault": {
         "the driver asks for a reset": (
             {one("headway_gpu_recovery_action", gpu="0", UUID="a", pci_bus_id="b", modelName="c"): "1x100"},

@@ -74,7 +74,10 @@ def test_every_metric_of_the_catalogue_is_exported(exported: dict[str, tuple[str
     closed = {
         "headway_incident_opened_timestamp_seconds",
         "headway_incident_attempt_started_timestamp_seconds",
+        "headway_incident_recurring",
         "headway_entity_incidents",
+        "headway_waiting_since_timestamp_seconds",
+        "headway_replay_diverged_timestamp_seconds",
     }
     outside = {"headway_container_restarts", "headway_container_ends_total", "headway_pod_disruptions_total"}
     unknown_here = {"headway_host_memory_pressure_ratio", "headway_storage_inodes_available_ratio"}

@@ -6,7 +6,7 @@ from incident_tale import Tale
 from pod_story import WALL
 from test_pod import samples
 
-from headway_exporter.collectors import incidents, restarts
+from headway_exporter.collectors import incidents, ledger, restarts
 from headway_exporter.labels import INCIDENT_OUTCOMES, LAYERS, REASONS, RECOVERY_PHASES
 from headway_exporter.pod import Pod
 from headway_exporter.status import status
@@ -22,7 +22,7 @@ def test_counters_are_there_before_the_first_incident() -> None:
     assert all(
         found["headway_recovery_phase_seconds_total", layer, one] == 0 for layer in LAYERS for one in RECOVERY_PHASES
     )
-    assert all(found["headway_incident_recurring", reason] == 0 for reason in REASONS)
+    assert not any(("headway_incident_recurring", reason) in found for reason in REASONS)
     assert (found["headway_incident_open",], found["headway_incident_attempts",]) == (0, 0)
 
 
@@ -45,6 +45,20 @@ def test_an_incident_from_failure_to_verdict() -> None:
     assert found["headway_incidents_total", "recovered", "false"] == 1
     assert found["headway_incident_causes_total", "launcher", "app_exception"] == 1
     assert ("headway_incident_opened_timestamp_seconds",) not in found
+
+
+def test_who_makes_no_steps_says_since_when() -> None:
+    """One series of those that wait, and none of the others: rules read it of thousands of pods."""
+    name = "headway_waiting_since_timestamp_seconds"
+
+    def waits(tale: Tale) -> dict[tuple[str, ...], float]:
+        return {key: value for key, value in samples(ledger(tale.pod)).items() if key[0] == name}
+
+    tale = Tale().tell("steps 9-12")
+    assert waits(tale) == {}
+    tale.tell("kill 1, wait 5")
+    assert waits(tale) == {(name, tale.pod.state): tale.pod.state_since_wall}
+    assert waits(tale.tell("launcher 8, steps 9-13")) == {}
 
 
 def test_recurring_shows_its_reasons_until_the_verdict() -> None:

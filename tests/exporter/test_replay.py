@@ -33,7 +33,7 @@ def replayed(
     for step, loss in enumerate(before, 1):
         checks.step(step, loss, context[0], None)
     for step, loss in enumerate(losses, loaded + 1):
-        checks.step(step, loss, context[1], subject)
+        checks.step(step, loss, context[1], subject, wall=float(step))
     return subject.replay_check
 
 
@@ -52,6 +52,15 @@ def test_three_of_five_far_off_are_a_divergence() -> None:
     assert spread(dict(enumerate(LOSSES))) == pytest.approx(0.1)
     assert replayed(off(0.61, 22, 23, 25)) == "diverged"
     assert replayed(off(-0.61, 22, 23, 25)) == "diverged"
+
+
+def test_a_divergence_has_its_time() -> None:
+    """An alert looks at it: a counter that is read anew would look like news."""
+    checks = ReplayChecks()
+    replayed(off(0), checks=checks)
+    assert checks.diverged_wall is None
+    replayed(off(0.61, 22, 23, 25), before=[], checks=checks)
+    assert checks.diverged_wall == 25
 
 
 @pytest.mark.parametrize("losses", [off(0.61, 22, 23), off(0.59, 21, 22, 23, 24, 25), off(1e-12, 25)])

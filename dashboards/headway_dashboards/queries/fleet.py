@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from headway_dashboards.model import Query, Variable
-from headway_dashboards.queries.parts import alert_table, alerts, incident_number, state_number
+from headway_dashboards.queries.parts import alert_table, alerts, incident_number, run_state_number
 
 RUNS: Final = Variable("runs", "Runs", "label_values(run:headway_ranks:sum, run)", several=True)
 OF_RUNS: Final = 'run=~"$runs"'
@@ -33,7 +33,7 @@ RECURRING: Final = (Query(f"sum(\n{incident_number(OF_RUNS)}\n== bool 2)", form=
 ALERTS_FIRING: Final = (Query(f"count({alerts(OF_RUNS + NOT_INFO)}) or vector(0)", form="now"),)
 
 COLUMNS: Final = {
-    "State": state_number(OF_RUNS, "run"),
+    "State": run_state_number(OF_RUNS),
     "Incident": incident_number(OF_RUNS),
     "Training": f"run:headway_training_goodput:ratio{{{OF_RUNS}}}",
     "Infrastructure": f"run:headway_infrastructure_goodput:ratio{{{OF_RUNS}}}",

@@ -19,11 +19,19 @@ OF_PODS: Final = 'run="$run",pod_index=~"$pod"'
 def state_number(matchers: str, *labels: str) -> str:
     """What the worst of the pods with these labels does, as a number of `words.STATES`.
 
-    Zeros are dropped before anything is joined: of thousands of pods each has one state, and a dozen that it is not in.
+    Zeros are dropped before anything is joined: of the pods each has one state, and a dozen that it is not in.
     """
+    return _worst("max by (run, pod_index, state) (headway_state{%s} == 1)", matchers, labels)
+
+
+def run_state_number(matchers: str) -> str:
+    """The same of each run, from what is recorded: at most a minute old, and cheap for thousands of pods."""
+    return _worst("run:headway_state:max{%s}", matchers, ("run",))
+
+
+def _worst(states: str, matchers: str, labels: tuple[str, ...]) -> str:
     lines = "\n  or\n".join(
-        f'  {number} * max by (run, pod_index, state) (headway_state{{{matchers},state="{value.text}"}} == 1)'
-        for number, value in STATES.items()
+        f"  {number} * {states}" % f'{matchers},state="{value.text}"' for number, value in STATES.items()
     )
     return f"max by ({', '.join(labels)}) (\n{lines}\n)"
 

@@ -60,10 +60,11 @@ function Panel({ panel, notes }: { panel: any; notes: Note[] }) {
 }
 
 function Dashboard({ document, notes }: { document: any; notes: Note[] }) {
-  const bottom = Math.max(...document.panels.map((one: any) => one.gridPos.y + one.gridPos.h));
+  const every = document.panels.flatMap((one: any) => [one, ...(one.panels ?? [])]); // rows are drawn open
+  const bottom = Math.max(...every.map((one: any) => one.gridPos.y + one.gridPos.h));
   return (
     <div style={{ position: "relative", width: WIDTH, height: bottom * (CELL + GAP) }}>
-      {document.panels.map((panel: any) => {
+      {every.map((panel: any) => {
         const { x, y, w } = panel.gridPos;
         const place = { position: "absolute" as const, left: (x * WIDTH) / 24 + GAP / 2, top: y * (CELL + GAP) + GAP / 2, width: (w * WIDTH) / 24 - GAP };
         return (

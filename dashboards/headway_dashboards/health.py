@@ -18,7 +18,18 @@ NO_ERRORS: Final = "none, or no GPU is measured"
 """Of what is shown only when it happens: that there is nothing to see is good news."""
 NO_SAMPLES: Final = "no trainer has told yet"
 
-_WIDTHS: Final = {"Pod": 60, "Rank": 60, "GPU": 60, "UUID": 320}
+_WIDTHS: Final = {
+    "Pod": 55,
+    "Rank": 60,
+    "GPU": 55,
+    "UUID": 365,
+    "Failures": 85,
+    "Answers": 85,
+    "ECC errors": 105,
+    "Link errors": 105,
+    "Held down by": 150,
+    "Temperature": 110,
+}
 """Pixels; the other columns share the rest."""
 _COUNT: Final = {
     "decimals": 0,
@@ -32,15 +43,14 @@ def _words(values: Mapping[int, Value]) -> dict[str, Any]:
     return common.coloured({**values, 0: Value(values[0].text, words.FAINT)})
 
 
-_COLUMNS: Final[dict[str, dict[str, Any]]] = {
-    **{name: {"custom.width": width} for name, width in _WIDTHS.items()},
+_LOOKS: Final[dict[str, dict[str, Any]]] = {
     "Failures": {"decimals": 0},
     "Answers": common.coloured(words.ANSWERS),
     "Last XID": {"unit": "dateTimeFromNow"},
     "ECC errors": _COUNT,
     "Link errors": _COUNT,
     "Bad rows": _words(words.MEMORY_ROWS),
-    "Held down by": {"custom.width": 130, **_words(words.HELD_DOWN)},
+    "Held down by": _words(words.HELD_DOWN),
     "Temperature": {"unit": "celsius", "decimals": 0},
     "Driver wants": _words(words.RECOVERY_ACTION),
 }
@@ -56,7 +66,10 @@ _RANKS: Final = (
         queries.RANKS,
         columns={"pod_index": "Pod", "rank": "Rank", "gpu": "GPU", "UUID": "UUID"},
         values=tuple(queries.BY_RANK),
-        overrides=[panels.override(name, properties) for name, properties in _COLUMNS.items()],
+        overrides=[
+            *(panels.override(name, properties) for name, properties in _LOOKS.items()),
+            *(panels.override(name, {"custom.width": width}) for name, width in _WIDTHS.items()),
+        ],
         sort=(("Failures", True),),
         empty="none",
     ),
@@ -141,7 +154,7 @@ _GPUS: Final = (
         decimals=0,
     ),
     panels.series(
-        "Clock of the processors",
+        "GPU clock",
         "What the streaming multiprocessors run at. All of a model should be alike; below, the panel above says what holds one down.",
         queries.CLOCK,
         "hertz",

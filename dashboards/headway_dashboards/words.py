@@ -50,3 +50,7 @@ RECOVERY_ACTION: Final = {
 ANSWERS: Final = {0: Value("no", BAD), 1: Value("yes", GOOD)}
 WORKS: Final = {0: Value("failed", BAD), 1: Value("works", GOOD)}
 UP: Final = {0: Value("down", BAD), 1: Value("up", GOOD)}
+
+UNMEASURED: Final = "this sidecar does not measure it"
+NO_ERRORS: Final = "none, or no GPU is measured"
+"""Of what is shown only when it happens: that there is nothing to see is good news."""

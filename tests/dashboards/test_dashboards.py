@@ -18,11 +18,10 @@ from rendered import FOLDER, NAMES, filled, load, panels, queries, unfolded
 
 from headway_alerts.model import RuleError
 from headway_dashboards import catalogue, mending, render, run
-from headway_dashboards.health import UNMEASURED
 from headway_dashboards.model import Query, Variable
 from headway_dashboards.panels import stat
 from headway_dashboards.queries import fleet
-from headway_dashboards.words import STATE_COLOURS
+from headway_dashboards.words import STATE_COLOURS, UNMEASURED
 from headway_exporter.labels import STATES
 
 if TYPE_CHECKING:

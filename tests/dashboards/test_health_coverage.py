@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Final
+import json
+import shutil
+import subprocess
+from typing import TYPE_CHECKING, Final
 
-from rendered import NAMES, load, queries
+import pytest
+from rendered import NAMES, filled, load, queries
 
 from headway_alerts import catalogue, promql
 from headway_alerts.config import Config
 from headway_alerts.model import Alert
+from headway_dashboards.queries import health
 from headway_exporter.schema import METRICS
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 HEALTH: Final = tuple(
     f"headway_{family}_"
@@ -70,3 +78,38 @@ def test_ranks_are_joined_to_gpus_by_uuid() -> None:
         "headway_gpu_temperature_celsius",
         "headway_gpu_throttle_active",
     }
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed")
+def test_a_gpu_has_a_row_for_each_of_its_ranks(tmp_path: Path) -> None:
+    """Two ranks share one (MIG), another one idles, and one of a second pod has the same number: no rank is lost, and none is invented."""
+    here, there = 'run="demo",pod_index="0"', 'run="demo",pod_index="1"'
+    series = {
+        f'headway_gpu_up{{{here},gpu="0",UUID="a",pci_bus_id="x",modelName="m"}}': "1",
+        f'headway_gpu_up{{{here},gpu="1",UUID="b",pci_bus_id="y",modelName="m"}}': "1",
+        f'headway_gpu_up{{{there},gpu="0",UUID="c",pci_bus_id="x",modelName="m"}}': "0",
+        f'headway_rank_info{{{here},rank="0",slot="0",gpu="0",UUID="a"}}': "1",
+        f'headway_rank_info{{{here},rank="1",slot="1",gpu="0",UUID="a"}}': "1",
+        f'headway_rank_info{{{there},rank="2",slot="0",gpu="7",UUID="c"}}': "1",
+    }
+    rows = {("0", "0", "a", "0"): 1, ("0", "0", "a", "1"): 1, ("0", "1", "b", "none"): 1, ("1", "0", "c", "2"): 0}
+    found = [
+        {"labels": f'{{pod_index="{pod}",gpu="{gpu}",UUID="{uuid}",rank="{rank}"}}', "value": value}
+        for (pod, gpu, uuid, rank), value in rows.items()
+    ]
+    document = {
+        "rule_files": [],
+        "tests": [
+            {
+                "interval": "15s",
+                "input_series": [{"series": name, "values": value} for name, value in series.items()],
+                "promql_expr_test": [
+                    {"expr": filled(health.BY_RANK["Answers"]), "eval_time": "0s", "exp_samples": found}
+                ],
+            }
+        ],
+    }
+    (tmp_path / "tests.yaml").write_text(json.dumps(document))
+    command = ["promtool", "test", "rules", "tests.yaml"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr

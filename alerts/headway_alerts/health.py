@@ -43,10 +43,10 @@ def _alerts(config: Config) -> Group:
 
 
 def _gpus(condition: str) -> str:
-    """The GPUs for which a condition holds now, by pod and UUID."""
-    return names_of(
-        f"max by (pod_index, UUID) ({condition})", "UUID", "{{ $one.Labels.UUID }} in pod {{ $one.Labels.pod_index }}"
-    )
+    """The GPUs for which a condition holds now, by pod and UUID; one that was lost before the sidecar began never gave its UUID."""
+    name = "{{ with $one.Labels.UUID }}{{ . }}{{ else }}GPU {{ $one.Labels.gpu }}{{ end }}"
+    found = f"max by (pod_index, gpu, UUID) ({condition})"
+    return names_of(found, "UUID", name + " in pod {{ $one.Labels.pod_index }}")
 
 
 def _hardware_fault(config: Config) -> Alert:

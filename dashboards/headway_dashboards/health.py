@@ -2,31 +2,71 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
-from headway_dashboards import common, links, panels, words
-from headway_dashboards.model import Dashboard
+from headway_dashboards import common, hosts, links, panels, words
+from headway_dashboards.model import Dashboard, Value
 from headway_dashboards.queries import health as queries
 from headway_dashboards.queries import parts
 from headway_dashboards.queries import run as run_queries
 
-_WIDTHS: Final = {"Pod": 70, "Rank": 70, "GPU": 70, "Failures": 90}
-"""Pixels: the rest is for the UUID."""
-UNMEASURED: Final = "this sidecar does not measure it"
-NO_ERRORS: Final = "none, or no GPU is measured"
-"""Of what is shown only when it happens: that there is nothing to see is good news."""
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_WIDTHS: Final = {
+    "Pod": 55,
+    "Rank": 60,
+    "GPU": 55,
+    "UUID": 365,
+    "Failures": 85,
+    "Answers": 85,
+    "ECC errors": 105,
+    "Link errors": 105,
+    "Held down by": 150,
+    "Temperature": 110,
+}
+"""Pixels; the other columns share the rest."""
+_COUNT: Final = {
+    "decimals": 0,
+    "thresholds": panels.colour_steps(((0.5, words.BAD),), "text"),
+    "custom.cellOptions": {"type": "color-text"},
+}
+
+
+def _words(values: Mapping[int, Value]) -> dict[str, Any]:
+    """As text what is not worth a word is grey: the colour of a timeline's empty stretch could not be read."""
+    return common.coloured({**values, 0: Value(values[0].text, words.FAINT)})
+
+
+_LOOKS: Final[dict[str, dict[str, Any]]] = {
+    "Failures": {"decimals": 0},
+    "Answers": common.coloured(words.ANSWERS),
+    "Last XID": {"unit": "dateTimeFromNow"},
+    "ECC errors": _COUNT,
+    "Link errors": _COUNT,
+    "Bad rows": _words(words.MEMORY_ROWS),
+    "Held down by": _words(words.HELD_DOWN),
+    "Temperature": {"unit": "celsius", "decimals": 0},
+    "Driver wants": _words(words.RECOVERY_ACTION),
+}
 
 _RANKS: Final = (
     common.state_timeline(parts.STATE_BY_POD, links.TO_WINDOW, height=6),
     panels.table(
-        "Ranks and their GPUs",
-        "Which rank runs on which GPU, and how many failures began on it since the run began. The UUID stays with the card when it moves.",
+        "GPUs and the ranks on them",
+        "A row for each GPU and rank; the UUID stays with the card when it moves. Failures: those that began on the rank, since the run "
+        "began. Last XID: the driver's last error that is more than news or an echo. ECC and link errors: uncorrected memory errors and "
+        "NVLink errors in the time shown. Bad rows: of memory. The rest is as it is now. Drain the node of a rank that fails again and "
+        "again beside red in its row.",
         queries.RANKS,
         columns={"pod_index": "Pod", "rank": "Rank", "gpu": "GPU", "UUID": "UUID"},
-        values=("Failures",),
-        overrides=[panels.override(name, {"custom.width": width}) for name, width in _WIDTHS.items()],
+        values=tuple(queries.BY_RANK),
+        overrides=[
+            *(panels.override(name, properties) for name, properties in _LOOKS.items()),
+            *(panels.override(name, {"custom.width": width}) for name, width in _WIDTHS.items()),
+        ],
         sort=(("Failures", True),),
-        width=12,
+        empty="none",
     ),
     panels.series(
         "Slowest rank against the median rank",
@@ -34,7 +74,7 @@ _RANKS: Final = (
         "GPU, host or link.",
         queries.SLOWEST,
         "none",
-        width=6,
+        height=6,
         decimals=2,
     ),
     panels.series(
@@ -42,7 +82,7 @@ _RANKS: Final = (
         "Trainer processes of each pod that live.",
         queries.ALIVE,
         "none",
-        width=6,
+        height=6,
         decimals=0,
         stairs=True,
     ),
@@ -54,9 +94,9 @@ _GPUS: Final = (
         "Whether the driver answers for the GPU. down: it has fallen off the bus, drain the node.",
         queries.GPU_UP,
         words.UP,
-        width=12,
+        width=8,
         height=6,
-        empty=UNMEASURED,
+        empty=words.UNMEASURED,
     ),
     panels.states(
         "Clock held down",
@@ -64,9 +104,19 @@ _GPUS: Final = (
         "what the hardware does by itself, are not.",
         queries.THROTTLE,
         words.HELD_DOWN,
-        width=12,
+        width=8,
         height=6,
-        empty=UNMEASURED,
+        empty=words.UNMEASURED,
+    ),
+    panels.states(
+        "Recovery that the driver asks for",
+        "What the GPU needs before it can be trusted again, of which nothing but an operator's hand can give it; the driver's manual has "
+        "the list.",
+        queries.ACTION,
+        words.RECOVERY_ACTION,
+        width=8,
+        height=6,
+        empty=words.UNMEASURED,
     ),
     panels.series(
         "GPU utilisation",
@@ -75,7 +125,7 @@ _GPUS: Final = (
         "percentunit",
         width=6,
         height=6,
-        empty=UNMEASURED,
+        empty=words.UNMEASURED,
         most=1,
     ),
     panels.series(
@@ -85,7 +135,7 @@ _GPUS: Final = (
         "percentunit",
         width=6,
         height=6,
-        empty=UNMEASURED,
+        empty=words.UNMEASURED,
         most=1,
     ),
     panels.series(
@@ -95,18 +145,60 @@ _GPUS: Final = (
         "celsius",
         width=6,
         height=6,
-        empty=UNMEASURED,
+        empty=words.UNMEASURED,
         decimals=0,
     ),
     panels.series(
-        "Power",
-        "What each GPU draws. During a step all of a model should draw alike.",
-        queries.POWER,
-        "watt",
+        "GPU clock",
+        "What the streaming multiprocessors run at. All of a model should be alike; below, the panel above says what holds one down.",
+        queries.CLOCK,
+        "hertz",
         width=6,
         height=6,
-        empty=UNMEASURED,
+        empty=words.UNMEASURED,
+    ),
+    panels.series(
+        "Power, as a share of the limit",
+        "What each GPU draws of what it may. During a step all should draw alike; one at 100% is held down by its limit.",
+        queries.POWER,
+        "percentunit",
+        width=6,
+        height=6,
+        empty=words.UNMEASURED,
+        usual_most=1,
+    ),
+    panels.stat(
+        "Energy of the GPUs",
+        "Used by all GPUs of the pods chosen, in the time shown.",
+        queries.ENERGY,
+        "watth",
+        width=4,
+        height=6,
+        empty=words.UNMEASURED,
+        decimals=1,
+    ),
+    panels.series(
+        "NVLinks up",
+        "Links of each GPU that are up. All GPUs of a node should have the same.",
+        queries.NVLINKS,
+        "none",
+        width=6,
+        height=6,
+        empty=words.UNMEASURED,
         decimals=0,
+        stairs=True,
+    ),
+    panels.series(
+        "Memory replaced",
+        "Rows of memory that the GPU has put spare ones in the place of, by the errors that were the reason, or pages that older GPUs use "
+        "no more; in the GPU's life. Each uncorrectable one was an error that ended a process.",
+        queries.REPLACED,
+        "none",
+        width=8,
+        height=6,
+        empty=words.NO_ERRORS,
+        decimals=0,
+        stairs=True,
     ),
     panels.series(
         "XID errors",
@@ -116,7 +208,7 @@ _GPUS: Final = (
         "none",
         width=8,
         height=6,
-        empty=NO_ERRORS,
+        empty=words.NO_ERRORS,
         decimals=0,
     ),
     panels.series(
@@ -126,113 +218,18 @@ _GPUS: Final = (
         "none",
         width=8,
         height=6,
-        empty=NO_ERRORS,
+        empty=words.NO_ERRORS,
         decimals=0,
     ),
     panels.series(
-        "NVLink errors",
-        "New errors. Any that keep coming slow collectives down.",
-        queries.NVLINK_ERRORS,
+        "NVLink and PCIe errors",
+        "New errors. Packets that were sent again cost only time, when they are few; any other kind that keeps coming slows collectives "
+        "down or breaks them.",
+        queries.LINK_ERRORS,
         "none",
         width=8,
         height=6,
-        empty=NO_ERRORS,
-        decimals=0,
-    ),
-    panels.states(
-        "Row remap failed",
-        "yes: the GPU has no spare rows left, it must be replaced.",
-        queries.REMAP,
-        words.YES_IS_BAD,
-        width=8,
-        height=6,
-        empty=UNMEASURED,
-    ),
-    panels.series(
-        "NVLinks up",
-        "Links of each GPU that are up. All GPUs of a node should have the same.",
-        queries.NVLINKS,
-        "none",
-        width=8,
-        height=6,
-        empty=UNMEASURED,
-        decimals=0,
-        stairs=True,
-    ),
-    panels.series(
-        "Recovery that the driver asks for",
-        "0: none. Anything else: the GPU wants a reset, a reboot or to be drained; the driver's manual has the list.",
-        queries.ACTION,
-        "none",
-        width=8,
-        height=6,
-        empty=UNMEASURED,
-        decimals=0,
-        stairs=True,
-    ),
-)
-
-_HOST: Final = (
-    panels.series(
-        "Host memory",
-        "Use of the trainer container's memory limit and of the node's memory, cached files left out. At 100 % the kernel kills a process.",
-        queries.MEMORY,
-        "percentunit",
-        width=8,
-        height=6,
-        empty=UNMEASURED,
-        most=1,
-        steps=((queries.MEMORY_HIGH, words.BAD),),
-    ),
-    panels.series(
-        "Free storage",
-        "Free share of each volume. Checkpoints fail when it runs out.",
-        queries.STORAGE,
-        "percentunit",
-        width=8,
-        height=6,
-        empty=UNMEASURED,
-        most=1,
-        steps=((queries.STORAGE_LOW, words.BAD),),
-    ),
-    panels.states(
-        "Network cards",
-        "Whether each InfiniBand, RoCE or EFA device that ever had a link has one.",
-        queries.NIC,
-        words.UP,
-        width=8,
-        height=6,
-        empty=UNMEASURED,
-    ),
-    panels.series(
-        "Processors and memory pressure",
-        "Share of the node's processors that are busy, and of the time in which some process waited for memory: minutes of that come "
-        "before the kernel kills one.",
-        queries.BUSY,
-        "percentunit",
-        width=8,
-        height=6,
-        empty=UNMEASURED,
-        most=1,
-    ),
-    panels.series(
-        "Checkpoint throughput",
-        "Bytes of all local ranks over the time of the slowest one, of each save and load. One pod far below the rest has a slow way to "
-        "the storage.",
-        queries.THROUGHPUT,
-        "Bps",
-        width=8,
-        height=6,
-        empty="no save or load in this time",
-    ),
-    panels.series(
-        "Network errors",
-        "What the cards count anew: lost links and broken symbols are a cable's, retries and time-outs the path's. Single ones are normal.",
-        queries.NIC_ERRORS,
-        "none",
-        width=8,
-        height=6,
-        empty="none",
+        empty=words.NO_ERRORS,
         decimals=0,
     ),
 )
@@ -249,6 +246,7 @@ DASHBOARD: Final = Dashboard(
         panels.row("GPUs"),
         *_GPUS,
         panels.row("Hosts"),
-        *_HOST,
+        *hosts.HOSTS,
+        panels.row("Headway itself", hosts.ITSELF),
     ),
 )

@@ -67,7 +67,7 @@ def mended(document: dict[str, Any]) -> dict[str, Any]:
 
 def _panel(panel: dict[str, Any]) -> dict[str, Any]:
     if panel["type"] == "row":
-        return _only(panel, _ROW)
+        return {**_only(panel, _ROW), "panels": [_panel(one) for one in panel["panels"]]}
     if panel["type"] == "text":
         return {**_only(panel, _PANEL), "fieldConfig": {"defaults": {}, "overrides": []}}
     shaped = _bar_gauge(panel) if panel["type"] == "bargauge" else panel

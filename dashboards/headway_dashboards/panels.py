@@ -229,9 +229,9 @@ def text(title: str, content: str, *, width: int = 24, height: int = 4) -> Any:
     return core.Text(title=title, content=content, gridPos=_size(width, height))
 
 
-def row(title: str) -> Any:
-    """A heading."""
-    return core.RowPanel(title=title, gridPos=_size(24, 1))
+def row(title: str, folded: Sequence[Any] = ()) -> Any:
+    """A heading. Panels that are `folded` in are shown, and their queries asked, when somebody clicks on it."""
+    return core.RowPanel(title=title, gridPos=_size(24, 1), panels=list(folded), collapsed=bool(folded))
 
 
 def override(name: str, properties: Mapping[str, Any]) -> dict[str, Any]:

@@ -91,7 +91,8 @@ def _note(note: Note) -> dict[str, Any]:
 
 def _expressions(document: dict[str, Any]) -> list[tuple[dict[str, Any], str]]:
     """Everything with an expression in it, and what to call it."""
-    panels = [(target, panel["title"]) for panel in document["panels"] for target in panel.get("targets", [])]
+    every = [one for panel in document["panels"] for one in (panel, *panel.get("panels", []))]
+    panels = [(target, panel["title"]) for panel in every for target in panel.get("targets", [])]
     return [*panels, *((note, note["name"]) for note in document["annotations"]["list"])]
 
 

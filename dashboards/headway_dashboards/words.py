@@ -38,4 +38,19 @@ INCIDENT: Final = {0: Value("none", GOOD), 1: Value("open", WARNING), 2: Value("
 YES_IS_BAD: Final = {0: Value("no", NOTHING), 1: Value("yes", BAD)}
 HELD_DOWN: Final = {0: Value("no", NOTHING), 1: Value("power limit", NOTICE), 2: Value("heat or hardware", BAD)}
 SEVERITIES: Final = {1: Value("critical", BAD), 2: Value("warning", WARNING), 3: Value("info", GOOD)}
+MEMORY_ROWS: Final = {0: Value("none", NOTHING), 1: Value("reset due", WARNING), 2: Value("no spare left", BAD)}
+RECOVERY_ACTION: Final = {
+    0: Value("nothing", NOTHING),
+    1: Value("a reset", BAD),
+    2: Value("a reboot", BAD),
+    3: Value("peers drained", WARNING),
+    4: Value("drain, reset", BAD),
+}
+"""`headway_gpu_recovery_action`; the driver's manual has what each means."""
+ANSWERS: Final = {0: Value("no", BAD), 1: Value("yes", GOOD)}
+WORKS: Final = {0: Value("failed", BAD), 1: Value("works", GOOD)}
 UP: Final = {0: Value("down", BAD), 1: Value("up", GOOD)}
+
+UNMEASURED: Final = "this sidecar does not measure it"
+NO_ERRORS: Final = "none, or no GPU is measured"
+"""Of what is shown only when it happens: that there is nothing to see is good news."""

@@ -20,3 +20,6 @@ wall = time.time
 
 processor = time.thread_time
 """Processor time that this thread has used, seconds."""
+
+processors = time.process_time
+"""Processor time that all threads of this process have used, seconds."""

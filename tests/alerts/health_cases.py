@@ -68,6 +68,21 @@ HEALTH_CASES = (
         near={"one missed answer": {one("headway_gpu_up", **_GPU): "1x20 0 1x300"}},
     ),
     Case(
+        "HeadwayGpuLost",
+        {one("headway_gpu_up", **(_OTHER | {"UUID": "", "pci_bus_id": "", "modelName": ""})): "_x21 0x40 stale"},
+        silent="5m30s",
+        fires="5m45s",
+        resolved="21m",
+        expected=Expected(
+            "critical",
+            "GPUs of run demo that are gone: 1",
+            "The driver does not answer for GPU 1 in pod 0. No restart on this node will bring it back. Drain "
+            "the node; the GPU needs a power "
+            "cycle.",
+        ),
+        near={"the driver gave no handle once": {one("headway_gpu_up", **(_OTHER | {"UUID": ""})): "_x21 0 1x300"}},
+    ),
+    Case(
         "HeadwayGpuThrottled",
         {one("headway_gpu_throttle_active", reason="hw_thermal", **_GPU): "0x20 1x80 0x300"},
         silent="15m",

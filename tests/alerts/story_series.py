@@ -1,5 +1,7 @@
 """Series as a Prometheus would have scraped them: made-up journals, folded by the real fold, through the real collectors.
 
+What instruments measured is beside them, as it was at the time; see `Tape.measure`.
+
 Second 0 of a story is promtool's time 0. A metric that leaves the scrape ends with a staleness marker, as in Prometheus.
 """
 
@@ -20,7 +22,7 @@ from headway_alerts.config import Config
 from headway_alerts.model import Alert
 from headway_exporter import collectors
 from headway_exporter.distribution import Distribution
-from headway_exporter.observations import DeathSeen, EventSeen, StepSeen
+from headway_exporter.observations import DeathSeen, EventSeen, GpuSeen, GpusFound, StepSeen
 from headway_exporter.pod import Pod
 from headway_exporter.schema import METRICS
 
@@ -29,7 +31,12 @@ if TYPE_CHECKING:
 
     from promtool import Series
 
+    from headway_exporter.collectors import Sample
     from headway_exporter.observations import Observation
+
+    Told = EventSeen | StepSeen | DeathSeen | GpuSeen | GpusFound
+    Measured = tuple[float, str, Sequence[Sample]]
+    """When, by which instrument, and what it shows from then on."""
 
 Scrape = dict[str, float]
 BUDGET = 10
@@ -63,6 +70,7 @@ class Tape(Tale):
         self.ranks = tuple(range(ranks))
         self._restarts = 0
         self._each, self._pods = each, pods
+        self.measured: list[Measured] = []
         self.happened: list[tuple[str, float]] = []
         """Acts, and when each began."""
         self.now = self.running(steps=10, slots=self.ranks)
@@ -80,6 +88,10 @@ class Tape(Tale):
     def when(self, act: str, time: int = 1) -> float:
         """When this act began for the n-th time."""
         return [at for said, at in self.happened if said.startswith(act)][time - 1]
+
+    def measure(self, instrument: str, samples: Iterable[Sample]) -> None:
+        """What this instrument shows from now on."""
+        self.measured.append((self.now, instrument, list(samples)))
 
     def _train(self, span: str) -> None:
         steps, _, every = span.partition("/")
@@ -102,10 +114,17 @@ class Tape(Tale):
 
     def scrapes(self, every: float = 15) -> list[Scrape]:
         """Of its pod, up to the story's end."""
-        return scrapes(self.pod.told, self.now, every, pod_index=self.pod.pod_index)
+        return scrapes(self.pod.told, self.now, every, pod_index=self.pod.pod_index, measured=self.measured)
 
 
-def scrapes(told: Iterable[Observation], until: float, every: float, *, pod_index: str = "0") -> list[Scrape]:
+def scrapes(
+    told: Iterable[Observation],
+    until: float,
+    every: float,
+    *,
+    pod_index: str = "0",
+    measured: Sequence[Measured] = (),
+) -> list[Scrape]:
     """What was scraped, every so many seconds from 0 on."""
     pod = Pod("demo", pod_index)
     pod.set_clock(0.0, 0.0)
@@ -117,7 +136,8 @@ def scrapes(told: Iterable[Observation], until: float, every: float, *, pod_inde
             pod.fold([left.pop()])
         samples_of_trainers(pod, now)
         pod.advance(now)
-        found.append(_scrape(pod))
+        newest = {instrument: samples for at, instrument, samples in measured if at <= now}
+        found.append(_scrape(pod, newest.values()))
     return found
 
 
@@ -127,25 +147,29 @@ def series(scraped: Sequence[Scrape | None]) -> Series:
     return {text: _notation([None if scrape is None else scrape.get(text) for scrape in scraped]) for text in names}
 
 
-def by_time(told: Iterable[Observation], zero: float = 0.0) -> list[EventSeen | StepSeen | DeathSeen]:
+def by_time(told: Iterable[Observation], zero: float = 0.0) -> list[Told]:
     """The last one first. `zero`: wall time of the story's second 0."""
     found = sorted((_from(seen, zero) for seen in told), key=lambda seen: seen.key)
     found.reverse()
     return found
 
 
-def _from(seen: Observation, zero: float) -> EventSeen | StepSeen | DeathSeen:
+def _from(seen: Observation, zero: float) -> Told:
     if isinstance(seen, EventSeen):
         return EventSeen(seen.slot, replace(seen.event, wall=seen.event.mono + zero))
-    assert isinstance(seen, (StepSeen, DeathSeen))
+    if isinstance(seen, GpuSeen):
+        return replace(seen, wall=seen.mono + zero)
+    assert isinstance(seen, (StepSeen, DeathSeen, GpusFound))
     return seen
 
 
 def samples_of_trainers(pod: Pod, now: float, zero: float = 0.0) -> None:
-    """Every living process writes one every few seconds; here with each scrape."""
+    """Every living process writes one every few seconds; here with each scrape, its container being as the last one found it."""
+    container = {"cgroup_used_bytes": pod.container.used_bytes, "cgroup_limit_bytes": pod.container.limit_bytes}
+    fields = {name: value for name, value in container.items() if value is not None}
     for slot in pod.alive:
         if slot.life is not None and not slot.finished:
-            pod.fold([EventSeen(slot.number, Event("sample", 0, now + zero, now, slot.life, slot.incarnation))])
+            pod.fold([EventSeen(slot.number, Event("sample", 0, now + zero, now, slot.life, slot.incarnation, fields))])
 
 
 def _used() -> frozenset[str]:
@@ -160,14 +184,16 @@ USED = _used()
 """Raw names that any rule looks at: the others would only cost time."""
 
 
-def _scrape(pod: Pod) -> Scrape:
+def _scrape(pod: Pod, measured: Iterable[Sequence[Sample]]) -> Scrape:
     parts = (
+        *measured,
         collectors.run(pod),
         collectors.steps(pod),
         collectors.ledger(pod),
         collectors.checkpoints(pod),
         collectors.restarts(pod),
         collectors.incidents(pod),
+        collectors.gpus(pod),
         collectors.sources(pod, Counter(), 0),
     )
     return {

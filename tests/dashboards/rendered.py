@@ -20,9 +20,14 @@ def load(name: str) -> dict[str, Any]:
     return document
 
 
+def unfolded(document: dict[str, Any]) -> list[dict[str, Any]]:
+    """All panels, those of closed rows too."""
+    return [one for panel in document["panels"] for one in (panel, *panel.get("panels", []))]
+
+
 def panels(document: dict[str, Any]) -> list[dict[str, Any]]:
     """Those that show data."""
-    return [one for one in document["panels"] if one["type"] not in ("row", "text")]
+    return [one for one in unfolded(document) if one["type"] not in ("row", "text")]
 
 
 def queries(document: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -37,6 +42,6 @@ def queries(document: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
 def filled(expr: str, run: str = "demo", window: str = "600s", rate: str = "60s") -> str:
     """The expression with Grafana's variables replaced, all runs and pods chosen."""
     values = {"run": run, "runs": ".*", "pod": ".*", "__range": window, "__rate_interval": rate}
-    found = re.sub(r"\$(\w+)", lambda name: values[name.group(1)], expr)
-    assert "$" not in found
+    found = re.sub(r"\$([a-z_]\w*)", lambda name: values[name.group(1)], expr)
+    assert not re.search(r"\$\D", found)  # $1 is label_replace's
     return found

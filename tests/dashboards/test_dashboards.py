@@ -14,15 +14,14 @@ import promql_parser
 import pytest
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.cog.plugins import register_default_plugins
-from rendered import FOLDER, NAMES, filled, load, panels, queries
+from rendered import FOLDER, NAMES, filled, load, panels, queries, unfolded
 
 from headway_alerts.model import RuleError
 from headway_dashboards import catalogue, mending, render, run
-from headway_dashboards.health import UNMEASURED
 from headway_dashboards.model import Query, Variable
 from headway_dashboards.panels import stat
 from headway_dashboards.queries import fleet
-from headway_dashboards.words import STATE_COLOURS
+from headway_dashboards.words import STATE_COLOURS, UNMEASURED
 from headway_exporter.labels import STATES
 
 if TYPE_CHECKING:
@@ -151,7 +150,7 @@ def test_series_have_names(name: str) -> None:
 def test_panels_neither_overlap_nor_leave_holes(name: str) -> None:
     """Each line is full, each place taken once."""
     taken: set[tuple[int, int]] = set()
-    for panel in load(name)["panels"]:
+    for panel in unfolded(load(name)):
         at = panel["gridPos"]
         cells = {(x, y) for x in range(at["x"], at["x"] + at["w"]) for y in range(at["y"], at["y"] + at["h"])}
         assert not cells & taken, panel["title"]
@@ -165,7 +164,7 @@ def test_ids_are_stable_and_unique() -> None:
     documents = [load(name) for name in NAMES]
     assert [one["uid"] for one in documents] == NAMES
     for one in documents:
-        ids = [panel["id"] for panel in one["panels"]]
+        ids = [panel["id"] for panel in unfolded(one)]
         assert len(set(ids)) == len(ids)
 
 

@@ -24,6 +24,8 @@ class Reader:
         self.process = process
         self.samples: dict[tuple[str, ...], float] = {}
         """What a scrape would show: by the metric's name without `headway_`, the GPU's UUID, and further labels."""
+        self.shown: list[tuple[str, tuple[str, ...], float]] = []
+        """The same as the collectors have it."""
         self.labels: dict[str, tuple[str, ...]] = {}
         """Those that tell GPUs apart, by UUID."""
         self.told: list[dict[str, Any]] = []
@@ -37,11 +39,12 @@ class Reader:
         self.process.stdin.flush()
         answer = json.loads(self.process.stdout.readline())
         self.samples = {}
-        for name, labels, value in answer["samples"]:
+        self.shown = [(name, tuple(labels), value) for name, labels, value in answer["samples"]]
+        for name, labels, value in self.shown:
             gpu = name.startswith("headway_gpu_")
             own = labels[4:] if gpu else labels
             if gpu:
-                self.labels[labels[1]] = tuple(labels[:4])
+                self.labels[labels[1]] = labels[:4]
             self.samples[(name.removeprefix("headway_"), *([labels[1]] if gpu else []), *own)] = value
         found: list[dict[str, Any]] = answer["told"]
         self.told += found

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+import threading
+import time
 from typing import TYPE_CHECKING
 
 import psutil
 import pytest
 from sidecar_process import sidecar
 
-from headway_exporter.health.host import HostProbe, ProcessorTime, busy_ratio, own_ratio, pressure_ratio
+from headway_exporter.health.host import HostProbe, ProcessorTime, busy_ratio, own_ratio, pressure_ratio, processor_time
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -34,6 +36,21 @@ def test_the_machine_is_read() -> None:
     while second.cpu is None:  # the kernel counts in hundredths of a second
         second = probe.read()
     assert 0 <= second.cpu <= 1
+
+
+def test_the_sidecars_share_is_that_of_all_its_threads() -> None:
+    """The thread that reads the machine is the one that has the least to do."""
+    used = []
+
+    def work() -> None:
+        began = time.thread_time()
+        sum(range(2_000_000))
+        used.append(time.thread_time() - began)
+
+    before, other = processor_time(), threading.Thread(target=work)
+    other.start()
+    other.join()
+    assert processor_time().own - before.own >= used[0] > 0
 
 
 @pytest.mark.parametrize(

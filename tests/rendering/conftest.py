@@ -1,4 +1,4 @@
-"""One live Prometheus for all tests of this folder: the story behind it takes a minute."""
+"""One live Prometheus for the tests of this folder, which are in one file so that one process runs them: its story takes a minute."""
 
 from __future__ import annotations
 

@@ -63,7 +63,8 @@ class Easel:
         """Writes a PNG of a dashboard; what the page says about it."""
         assert CHROMIUM is not None
         document = json.loads((self.dashboards / f"{name}.json").read_text())
-        lines = max(one["gridPos"]["y"] + one["gridPos"]["h"] for one in document["panels"])
+        every = [one for panel in document["panels"] for one in (panel, *panel.get("panels", []))]
+        lines = max(one["gridPos"]["y"] + one["gridPos"]["h"] for one in every)
         parameters = {
             "dashboard": name,
             "prometheus": alive.address,

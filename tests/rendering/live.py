@@ -1,9 +1,9 @@
 """A run with failures, its real sidecars, and a real Prometheus with the committed rules that scrapes them: a minute of data.
 
 Two pods with a rank each, and a second run in which nothing happens. Rank 1 is killed and recovers, raises and recovers, and then fails
-three times on one checkpoint: that incident stays open and recurring. One of pod 1's two network cards has no link. Both pods see scripted
-GPUs, of which that of rank 1 has an uncorrected memory error before it is killed. Times are as short as they can be; names, rules and
-queries are the real ones.
+three times on one checkpoint: that incident stays open and recurring. One of pod 1's two network cards has no link. Each pod sees two
+scripted GPUs, of which that of rank 1 has an uncorrected memory error before it is killed; of pod 1 Kubernetes tells then that a container
+was restarted. Times are as short as they can be; names, rules and queries are the real ones.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ import journal_folder
 import sysfs_tree
 from fake_nvml import FakeNvml
 from journal_folder import HERE, meet, trainer, wait_ready
+from kubernetes_api import Api, recorded, service_account
 from sidecar_process import sidecar
 from sysfs_tree import ACTIVE, DOWN, MELLANOX
 
@@ -94,16 +95,17 @@ class Live:
 def live(folder: Path) -> Iterator[Live]:
     """All of it; Prometheus goes on answering until the end, with what it had seen when the story was over."""
     with contextlib.ExitStack() as stack:
-        gpus = FakeNvml(folder / "nvml")
-        gpus.change(0, uuid=_gpu(1))
-        pods = [stack.enter_context(_sidecar(folder, number, RUN, **gpus.environ)) for number in (0, 1)]
+        gpus = [_gpus(folder / f"nvml-{number}", number) for number in (0, 1)]
+        api = stack.enter_context(Api(service_account(folder / "account"), [recorded("running")]))
+        environs = [gpus[0].environ, gpus[1].environ | api.environ]
+        pods = [stack.enter_context(_sidecar(folder, number, RUN, **environs[number])) for number in (0, 1)]
         quiet = stack.enter_context(_sidecar(folder, 0, QUIET_RUN))
         address = stack.enter_context(_prometheus(folder, [*pods, quiet]))
         calm = _train(folder, 0, QUIET_RUN, _acts("calm", None, 1, 4_000), "0")
         stack.callback(_end, [calm])
         quiet.until(lambda status: status["step"], "the first step")
         began = time.time()
-        _story(folder, stack, gpus)
+        _story(folder, stack, gpus[1], api)
         _settle(address)
         yield Live(address, began, time.time())
 
@@ -144,7 +146,17 @@ def _train(folder: Path, number: int, run: str, acts: Sequence[str], cycle: str)
     return trainer(_pod(folder, number, run), 0, *acts, ranks=2 if run == RUN else 1, **environ)
 
 
+def _gpus(folder: Path, number: int) -> FakeNvml:
+    """Of a pod's node: the one on which its rank runs, and one that nobody uses."""
+    fake = FakeNvml(folder)
+    fake.change(0, uuid=_gpu(number))
+    idle = {"utilization": 0, "power": 120_000, "temperature": 38, "field.82.0": 36, "memory_used": 1_200_000_000}
+    fake.change(1, uuid=_gpu(number + 2), **idle, **{"field.142.0": 0, "field.29.0": 2 * number})
+    return fake
+
+
 def _gpu(number: int) -> str:
+    """Of rank 0 or 1; from 2 on of the idle ones."""
     return f"GPU-{number}a5c2b9e-1111-2222-3333-444455556666"
 
 
@@ -166,12 +178,11 @@ def _acts(incarnation: str, load: int | None, first: int, last: int, *then: str)
 def _fail(gpus: FakeNvml) -> None:
     """A GPU whose memory and links go bad, and which runs hot."""
     gpus.report(0, 94)
-    gpus.change(
-        0, **{"field.4.0": 1, "field.6.0": 1, "field.145.0": 1, "field.38.0": 9, "field.230.0": 1, "throttle": 0x40}
-    )
+    errors = {"field.4.0": 1, "field.6.0": 1, "field.145.0": 1, "field.38.0": 9, "field.94.0": 7, "field.230.0": 1}
+    gpus.change(0, throttle=0x40, clock_sm=1_200, temperature=88, **errors, **{"field.83.0": 20_000_000})
 
 
-def _story(folder: Path, stack: contextlib.ExitStack, gpus: FakeNvml) -> None:
+def _story(folder: Path, stack: contextlib.ExitStack, gpus: FakeNvml, api: Api) -> None:
     lives: Sequence[tuple[int | None, int, int, str]] = (
         (None, 1, 57, "kill"),
         (50, 51, 95, "raise"),
@@ -199,6 +210,7 @@ def _story(folder: Path, stack: contextlib.ExitStack, gpus: FakeNvml) -> None:
             errors = MELLANOX | {"counters/symbol_error": "12", "hw_counters/local_ack_timeout_err": "9"}
             sysfs_tree.port(folder / "cards-1", "mlx5_0", counters=errors)
             _fail(gpus)
+            api.pods[:] = [recorded("oom_killed_and_restarted")]
             both[1].kill()
         time.sleep(1.5)  # until somebody notices
         meet(both[0])

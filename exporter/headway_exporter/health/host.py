@@ -92,7 +92,7 @@ def processor_time() -> ProcessorTime:
     """What was spent so far. Waiting for a disk is not busy; guests' time is in user's already."""
     times = psutil.cpu_times()
     total = sum(getattr(times, name) for name in times._fields if not name.startswith("guest"))
-    return ProcessorTime(total, total - times.idle - times.iowait, clock.processor(), clock.monotonic())
+    return ProcessorTime(total, total - times.idle - times.iowait, clock.processors(), clock.monotonic())
 
 
 def pressure_ratio(file: Path) -> float | None:

@@ -40,22 +40,22 @@ def complete(received: bytes | bytearray) -> bool:
     """Whether these are all bytes of a head, or more.
 
     Raises:
-        RefusedError: it is too long already.
+        RefusedError: it is too long already, or its lines end as no request's do.
     """
     line = received.find(b"\n")
     if line > MOST_LINE or (line < 0 and len(received) > MOST_LINE):
         raise RefusedError(HTTPStatus.REQUEST_URI_TOO_LONG, f"a request line has at most {MOST_LINE} bytes")
-    if end(received) < 0 and len(received) <= MOST_HEAD:
-        return False
-    if not 0 <= end(received) <= MOST_HEAD:
+    if line >= 0 and received[line - 1 : line] != b"\r":
+        raise _bad("lines end with a carriage return and a line feed")
+    ended = end(received)
+    if ended > MOST_HEAD or (ended < 0 and len(received) > MOST_HEAD):
         raise RefusedError(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, f"a head has at most {MOST_HEAD} bytes")
-    return True
+    return ended >= 0
 
 
 def end(received: bytes | bytearray) -> int:
-    """Where the head ends, without its empty line; -1: not yet. Bare line feeds end it too, to be refused."""
-    found = [at for at in (received.find(b"\r\n\r\n"), received.find(b"\n\n")) if at >= 0]
-    return min(found, default=-1)
+    """Where the head ends, without its empty line; -1: not yet."""
+    return received.find(b"\r\n\r\n")
 
 
 def parse(head: bytes) -> Request:

@@ -18,8 +18,8 @@ import pytest
 from certificates import authority, client, needs_openssl
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from secured import basic, mutual, needs_prometheus, prometheus, scrape_configs, until_up, web_config
 from sidecar_process import sidecar
-from test_web_tls import PROMETHEUS, basic, mutual, prometheus, until_up, web_config
 
 from headway_exporter.routes import Request, Response, text
 from headway_exporter.server import MOST_CONNECTIONS, Server
@@ -216,7 +216,7 @@ def test_who_is_too_slow_is_cut_off(server: Server, monkeypatch: pytest.MonkeyPa
 
 
 @needs_openssl
-@pytest.mark.skipif(PROMETHEUS is None, reason="the test wants Prometheus (Debian: apt install prometheus)")
+@needs_prometheus
 def test_scrapes_go_on_while_the_port_is_besieged(tmp_path: Path) -> None:
     """200 silent TLS clients, slow ones, ones that do not read, and ones that guess passwords: Prometheus gets its numbers."""
     ours = authority(tmp_path / "ours")
@@ -236,14 +236,7 @@ def test_scrapes_go_on_while_the_port_is_besieged(tmp_path: Path) -> None:
         for one in threads:
             one.start()
         try:
-            tls = {"ca_file": str(ours.cert), "cert_file": str(friend.cert), "key_file": str(friend.key)}
-            scrape = {
-                "job_name": "headway",
-                "scheme": "https",
-                "tls_config": tls,
-                "basic_auth": {"username": "prometheus", "password": "secret"},
-                "static_configs": [{"targets": [f"{exporter.address[0]}:{exporter.address[1]}"]}],
-            }
+            scrape = scrape_configs(exporter.address, ours, friend, "prometheus", "secret")
             with prometheus(tmp_path, scrape) as address:
                 assert until_up(address) == {"health": "up", "lastError": ""}
         finally:
@@ -256,9 +249,10 @@ def test_scrapes_go_on_while_the_port_is_besieged(tmp_path: Path) -> None:
 
 
 def besiege(address: tuple[str, int], context: ssl.SSLContext, what: str, stop: threading.Event) -> None:
-    """Again and again a client that is no good, until told to stop."""
+    """Again and again a client that is no good, until told to stop; who guesses has an address of his own."""
+    source = ("127.0.0.2" if what == "guess" else "127.0.0.1", 0)
     while not stop.is_set():
-        with contextlib.suppress(OSError), socket.create_connection(address, timeout=5) as plain:
+        with contextlib.suppress(OSError), socket.create_connection(address, timeout=5, source_address=source) as plain:
             if what == "silence":
                 stop.wait(0.2)
                 continue

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import base64
 import contextlib
-import json
-import shutil
 import socket
 import ssl
-import subprocess
-import time
 import urllib.error
 import urllib.request
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import bcrypt
 import pytest
 from certificates import Authority, authority, client, needs_openssl
+from secured import basic, mutual, needs_prometheus, prometheus, scrape_configs, until_up, web_config
 from sidecar_process import sidecar
 
 if TYPE_CHECKING:
@@ -26,7 +22,6 @@ if TYPE_CHECKING:
     from sidecar_process import Sidecar
 
 pytestmark = needs_openssl
-PROMETHEUS = shutil.which("prometheus")
 REFUSED = (ssl.SSLError, urllib.error.URLError, ConnectionError)
 
 
@@ -35,31 +30,12 @@ def ours(tmp_path: Path) -> Authority:
     return authority(tmp_path / "ours")
 
 
-def web_config(folder: Path, **sections: Any) -> Path:
-    """A file as people write it; JSON is YAML."""
-    file = folder / "web.yml"
-    fresh = folder / "web.yml.new"
-    fresh.write_text(json.dumps({f"{name}": content for name, content in sections.items()}))
-    return fresh.replace(file)
-
-
-def mutual(ours: Authority, **more: Any) -> dict[str, Any]:
-    """Server and clients have certificates of the same authority; paths are relative to the file's folder."""
-    ours.issue("server")
-    files = {"cert_file": "ours/server.crt", "key_file": "ours/server.key", "client_ca_file": "ours/ca.crt"}
-    return {**files, "client_auth_type": "RequireAndVerifyClientCert", **more}
-
-
 @contextlib.contextmanager
 def guarded(folder: Path, file: Path, context: ssl.SSLContext | None = None) -> Iterator[Sidecar]:
     """A sidecar with this configuration, and how to speak with it."""
     with sidecar(folder / "journals", "--web-config", str(file)) as exporter:
         exporter.context = context
         yield exporter
-
-
-def basic(user: str, password: str) -> dict[str, str]:
-    return {"Authorization": "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()}
 
 
 def test_only_a_certificate_of_the_authority_is_let_in(tmp_path: Path, ours: Authority) -> None:
@@ -186,7 +162,7 @@ def test_a_file_that_breaks_lets_nobody_in_until_it_is_mended(tmp_path: Path, ou
         assert exporter.value("headway_requests_refused_total", reason="configuration") == 4
 
 
-@pytest.mark.skipif(PROMETHEUS is None, reason="the test wants Prometheus (Debian: apt install prometheus)")
+@needs_prometheus
 def test_prometheus_scrapes_by_certificate_and_password(tmp_path: Path, ours: Authority) -> None:
     """The client that matters, with its own configuration, and no warning about what it gets."""
     friend = ours.issue("friend")
@@ -196,15 +172,7 @@ def test_prometheus_scrapes_by_certificate_and_password(tmp_path: Path, ours: Au
         assert exporter.get("/metrics")[0] == 401
         exporter.headers = basic("prometheus", "a long secret")
         assert exporter.get("/metrics")[0] == 200
-        target = f"{exporter.address[0]}:{exporter.address[1]}"
-        tls = {"ca_file": str(ours.cert), "cert_file": str(friend.cert), "key_file": str(friend.key)}
-        scrape = {
-            "job_name": "headway",
-            "scheme": "https",
-            "tls_config": tls,
-            "basic_auth": {"username": "prometheus", "password": "a long secret"},
-            "static_configs": [{"targets": [target]}],
-        }
+        scrape = scrape_configs(exporter.address, ours, friend, "prometheus", "a long secret")
         with prometheus(tmp_path, scrape) as address:
             assert until_up(address) == {"health": "up", "lastError": ""}
 
@@ -217,35 +185,3 @@ def certificate(exporter: Sidecar) -> bytes | None:
         exporter.context.wrap_socket(plain, server_hostname="localhost") as wrapped,
     ):
         return wrapped.getpeercert(binary_form=True)
-
-
-@contextlib.contextmanager
-def prometheus(folder: Path, scrape: dict[str, Any]) -> Iterator[str]:
-    """One that scrapes this, each second."""
-    assert PROMETHEUS is not None
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        address = f"127.0.0.1:{taken.getsockname()[1]}"
-    config = folder / "prometheus.yml"
-    config.write_text(json.dumps({"global": {"scrape_interval": "1s"}, "scrape_configs": [scrape]}))
-    options = (f"--config.file={config}", f"--storage.tsdb.path={folder / 'tsdb'}", f"--web.listen-address={address}")
-    with (folder / "log").open("w") as log, subprocess.Popen([PROMETHEUS, *options], stdout=log, stderr=log) as process:
-        try:
-            yield f"http://{address}"
-        finally:
-            process.terminate()
-            process.wait(30)
-
-
-def until_up(address: str) -> dict[str, str]:
-    """What Prometheus says of its target, once it is up; after half a minute whatever it is."""
-    target: dict[str, str] = {}
-    deadline = time.monotonic() + 30
-    while target.get("health") != "up" and time.monotonic() < deadline:
-        time.sleep(0.2)
-        with (
-            contextlib.suppress(OSError),
-            urllib.request.urlopen(f"{address}/api/v1/targets", timeout=5) as answer,  # noqa: S310 - our own
-        ):
-            for found in json.load(answer)["data"]["activeTargets"]:
-                target = {name: found[name] for name in ("health", "lastError")}
-    return target

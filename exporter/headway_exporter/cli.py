@@ -23,11 +23,14 @@ from headway_exporter.health.nics import SYSFS
 from headway_exporter.health.xids import XidTableError, load
 from headway_exporter.linger import Scrapes
 from headway_exporter.opening import Opening
-from headway_exporter.server import Server, metrics, parse_address
+from headway_exporter.routes import metrics
+from headway_exporter.server import Server, parse_address, show_address
 from headway_exporter.sidecar import Sidecar
 from headway_exporter.state_files import MOST_NAME, pod_name
 from headway_exporter.telemetry import Telemetry
 from headway_exporter.thresholds import DEFAULT, NAMES, pair, pairs, unit
+from headway_exporter.web.document import WebConfigError
+from headway_exporter.web.protection import Protection
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -63,14 +66,12 @@ def _serve(options: argparse.Namespace, thresholds: Thresholds) -> int:
         "/status.json": opening.status,
     }
     try:
-        server = Server(options.listen, routes)
+        server = Server(options.listen, routes, options.web_config)
     except OSError as error:
-        host, port = options.listen
-        reason = error.strerror or error
-        print(
-            f"headway exporter: cannot listen on {host}:{port}: {reason}; choose another with --listen", file=sys.stderr
-        )
+        address, reason = show_address(*options.listen), error.strerror or error
+        print(f"headway exporter: cannot listen on {address}: {reason}; choose another with --listen", file=sys.stderr)
         return 1
+    opening.refused = server.refused
     told = opening.let_in(lambda: _sidecar(options, thresholds), SIGNALS)
     sidecar = opening.sidecar
     if sidecar is not None:
@@ -146,6 +147,14 @@ def _parser(environ: Mapping[str, str]) -> Parser:
         metavar="[HOST]:PORT",
         default=environ.get("HEADWAY_LISTEN") or DEFAULT_LISTEN,
         help="where to serve; without a host on all addresses, port 0 takes a free one (HEADWAY_LISTEN, default %(default)s)",
+    )
+    parser.add_argument(
+        "--web-config",
+        type=_web_config,
+        metavar="FILE",
+        default=environ.get("HEADWAY_WEB_CONFIG") or "",
+        help="TLS, client certificates and passwords for the port, in the file format of Prometheus' own exporters; read again when it "
+        "changes (HEADWAY_WEB_CONFIG, default none: everybody who reaches the port is answered)",
     )
     parser.add_argument(
         "--silence-seconds",
@@ -295,6 +304,13 @@ def _on_or_off(text: str) -> bool:
     if text not in ("on", "off"):
         raise argparse.ArgumentTypeError(f"{text!r} is neither on nor off")
     return text == "on"
+
+
+def _web_config(text: str) -> Protection | None:
+    try:
+        return Protection(Path(text)) if text else None
+    except WebConfigError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def _xid_table(text: str) -> XidTable:

@@ -150,6 +150,10 @@ SIGNALS: Final = ("traces", "logs")
 EXPORT_OUTCOMES: Final = ("ok", "failed", "dropped")
 """`failed`: the endpoint did not take it; `dropped`: it was never tried."""
 
+REFUSALS: Final = ("tls", "credentials", "busy", "malformed", "timeout", "crowded", "configuration")
+"""Why the port turned a client away: no TLS or not the right certificate; no right name and password; too many requests, or passwords to
+check; no request that is understood; too slow; its place was needed for another one; the web configuration cannot be used."""
+
 GPU_SENSORS: Final = ("gpu", "memory")
 GPU_CLOCKS: Final = ("sm", "memory")
 GPU_THROTTLE_REASONS: Final = (

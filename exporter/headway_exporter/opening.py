@@ -16,12 +16,14 @@ from typing import TYPE_CHECKING, Final
 
 from headway import clock
 from headway._version import __version__
-from headway_exporter.server import Answer, health, json_document
+from headway_exporter.labels import REFUSALS
+from headway_exporter.routes import health, json_document, text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Iterator, Mapping
 
     from headway_exporter.collectors import Sample
+    from headway_exporter.routes import Request, Response
     from headway_exporter.sidecar import Sidecar
 
 TOLD_SECONDS: Final = 2.0
@@ -30,36 +32,45 @@ _LOOK_SECONDS: Final = 0.02
 
 
 class Opening:
-    """What routes answer: of the sidecar once it is there, before that what is known without it."""
+    """What routes answer: of the sidecar once it is there, before that what is known without it.
+
+    Attributes:
+        refused: requests that the server refused, by reason.
+    """
 
     def __init__(self, run: str, pod_index: str) -> None:
         self.common = (run, pod_index)
         self.sidecar: Sidecar | None = None
+        self.refused: Mapping[str, int] = {}
         self._began = clock.monotonic()
 
     def shown(self) -> list[Sample]:
         """The samples of a scrape."""
         if self.sidecar is not None:
-            return self.sidecar.collector.shown()
+            return [*self.sidecar.collector.shown(), *self._refusals()]
         return [
             ("headway_build_info", (__version__, platform.python_version()), 1),
             ("headway_collector_duration_seconds", ("state",), clock.monotonic() - self._began),
             ("headway_collector_success", ("state",), 0.0),
         ]
 
-    def health(self, accept: str) -> Answer:
+    def _refusals(self) -> Iterator[Sample]:
+        for reason in REFUSALS:
+            if self.refused.get(reason):
+                yield "headway_requests_refused_total", (reason,), self.refused[reason]
+
+    def health(self, request: Request) -> Response:
         """Route: `/healthz`."""
         sidecar = self.sidecar
         if sidecar is None:
-            return Answer(b"ok: the state folder is being read; there are no counters before it has answered\n")
-        return health(lambda: sidecar.healthy)(accept)
+            return text("ok: the state folder is being read; there are no counters before it has answered")
+        return health(lambda: sidecar.healthy)(request)
 
-    def status(self, accept: str) -> Answer:
+    def status(self, request: Request) -> Response:
         """Route: `/status.json`."""
         if self.sidecar is None:
-            text = b"the state folder is being read: ask again in a few seconds\n"
-            return Answer(text, status=HTTPStatus.SERVICE_UNAVAILABLE)
-        return json_document(self.sidecar.status)(accept)
+            return text("the state folder is being read: ask again in a few seconds", HTTPStatus.SERVICE_UNAVAILABLE)
+        return json_document(self.sidecar.status)(request)
 
     def let_in(self, make: Callable[[], Sidecar], signals: Collection[signal.Signals]) -> signal.Signals | None:
         """Makes the sidecar, in a thread of its own since that may take long.

@@ -35,6 +35,7 @@ from headway_exporter.labels import (
     PHASES,
     REASONS,
     RECOVERY_PHASES,
+    REFUSALS,
     REMAPPED_ROWS,
     REPLAY_RESULTS,
     SIGNALS,
@@ -637,6 +638,13 @@ _CATALOGUE: Final = (
         "counter",
         "Incidents sent to an OpenTelemetry endpoint; failed: it did not take them, dropped: too many waited or it is set up wrong.",
         {"signal": SIGNALS, "outcome": EXPORT_OUTCOMES},
+    ),
+    Metric(
+        "headway_requests_refused_total",
+        "counter",
+        "Connections and requests that the sidecar's port turned away since it listens, by why.",
+        {"reason": REFUSALS},
+        absent="per reason: none yet",
     ),
     Metric(
         "headway_collector_duration_seconds",

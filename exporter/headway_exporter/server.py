@@ -1,73 +1,34 @@
-"""A small HTTP server for scrapes: `/metrics`, `/healthz`, `/status.json`, and nothing else.
+"""The HTTP server of the sidecar's port: exact paths, GET and HEAD, one request on a connection, and nothing that writes.
 
 prometheus_client's own server answers on any path, and one client that connects and stays silent can hold up all others. Here every
-connection has a thread, a time limit, and a place among a bounded number.
+connection has a thread, deadlines, and a place among a bounded number; the TLS handshake happens in that thread, too.
 """
 
 from __future__ import annotations
 
-import contextlib
-import json
 import logging
 import socket
+import socketserver
 import sys
 import threading
-from dataclasses import dataclass
-from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+import time
+from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import urlsplit
 
-from headway_exporter.rendering import Rendering
-from headway_exporter.schema import METRICS
+from headway_exporter.web.connection import Connection, least_missed
+from headway_exporter.web.dialogue import Dialogue
+from headway_exporter.web.protection import Unprotected
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from headway_exporter.rendering import Source
-    from headway_exporter.schema import Metric
+    from headway_exporter.routes import Routes
+    from headway_exporter.web.protection import Protection
 
 _log = logging.getLogger("headway.exporter")
 
-CLIENT_SECONDS: Final = 10.0
-"""Longest wait for the next bytes of a request, or for a client to take its answer."""
 MOST_CONNECTIONS: Final = 32
 _ROOM_SECONDS: Final = 0.5
 
 _ALL_ADDRESSES: Final = ("", "*")
-
-
-@dataclass(frozen=True)
-class Answer:
-    """What a path answers."""
-
-    body: bytes
-    content_type: str = "text/plain; charset=utf-8"
-    status: HTTPStatus = HTTPStatus.OK
-    sent: Callable[[], None] | None = None
-    """Called once the client has it."""
-
-
-def metrics(source: Source, catalogue: Mapping[str, Metric] = METRICS) -> Callable[[str], Answer]:
-    """Route: the exposition, in the format that the client asks for."""
-    rendering = Rendering(source, catalogue)
-    return lambda accept: Answer(*rendering.exposition(accept))
-
-
-def health(alive: Callable[[], bool]) -> Callable[[str], Answer]:
-    """Route: 200 while the journals are being followed, else 503."""
-
-    def answer(_: str) -> Answer:
-        if alive():
-            return Answer(b"ok\n")
-        return Answer(b"the journals have not been read for a while\n", status=HTTPStatus.SERVICE_UNAVAILABLE)
-
-    return answer
-
-
-def json_document(make: Callable[[], Mapping[str, Any]]) -> Callable[[str], Answer]:
-    """Route: a JSON object."""
-    return lambda _: Answer(json.dumps(make(), allow_nan=False).encode(), "application/json")
 
 
 def parse_address(text: str) -> tuple[str, int]:
@@ -86,45 +47,54 @@ def parse_address(text: str) -> tuple[str, int]:
     return host, int(port)
 
 
-class Server(ThreadingHTTPServer):
-    """Serves `routes` (path to a function of the Accept header) on `address` from the moment it is made until `stop`.
+def show_address(host: str, port: int) -> str:
+    """The other way round."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+class Server(socketserver.ThreadingTCPServer):
+    """Serves `routes` on `address` from the moment it is made until `stop`.
+
+    Attributes:
+        refused: connections and requests that got no answer of a route, by reason (`headway_exporter.labels.REFUSALS`).
 
     Raises:
         OSError: the address cannot be used.
     """
 
     daemon_threads = True
-    request_queue_size = MOST_CONNECTIONS
+    request_queue_size = 128  # waiting to be accepted, which takes no time
 
-    def __init__(self, address: tuple[str, int], routes: Mapping[str, Callable[[str], Answer]]) -> None:
-        self.routes = routes
+    def __init__(
+        self, address: tuple[str, int], routes: Routes, protection: Protection | Unprotected | None = None
+    ) -> None:
+        self.refused: Counter[str] = Counter()
+        self._protection = protection or Unprotected()
+        self._dialogue = Dialogue(routes, self._protection, self._refuse)
         self._places = threading.BoundedSemaphore(MOST_CONNECTIONS)
         self._guard = threading.Lock()
-        self._connections: dict[socket.socket, None] = {}  # oldest first
-        host, port = address
-        everywhere = host in _ALL_ADDRESSES
-        dual = everywhere and socket.has_dualstack_ipv6()
-        self.address_family = socket.AF_INET6 if dual or ":" in host else socket.AF_INET
-        super().__init__(("" if everywhere else host, port), _Handler)
+        self._connections: set[Connection] = set()
+        self.address_family, bound = _resolved(*address)
+        self._everywhere = address[0] in _ALL_ADDRESSES
+        super().__init__(bound, socketserver.BaseRequestHandler)
         self._thread = threading.Thread(target=self.serve_forever, name="headway-server", daemon=True)
         self._thread.start()
 
     def server_bind(self) -> None:
-        """Binds without asking a name server for this host's name, which may hang."""
+        """All addresses means those of IPv4, too."""
         if self.address_family == socket.AF_INET6:
-            self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, int(self.server_address[0] != ""))
+            self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, int(not self._everywhere))
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self.socket.bind(self.server_address)
         self.server_address = self.socket.getsockname()
-        self.server_name, self.server_port = str(self.server_address[0]), self.server_address[1]
 
     @property
     def url(self) -> str:
         """Where it listens; the wildcard address is shown as localhost."""
-        host, port = str(self.server_address[0]), self.server_address[1]
+        host, port = str(self.server_address[0]), int(self.server_address[1])
         if host in ("::", "0.0.0.0"):  # noqa: S104 - compared, not bound
             host = "localhost"
-        return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+        return f"{'https' if self._protection.tls else 'http'}://{show_address(host, port)}"
 
     def stop(self) -> None:
         """Ends serving; answers under way are cut off when the process ends."""
@@ -132,84 +102,80 @@ class Server(ThreadingHTTPServer):
         self.server_close()
         self._thread.join()
 
-    def process_request(self, request: Any, client_address: Any) -> None:
-        """Gives the connection a thread; when all places are taken, the oldest one is closed for it.
+    def get_request(self) -> tuple[Any, Any]:
+        """The next connection; out of file descriptors, it waits instead of asking for it again and again."""
+        try:
+            return super().get_request()
+        except OSError:
+            time.sleep(_ROOM_SECONDS)
+            raise
 
-        A client that sends a byte now and then never runs into `CLIENT_SECONDS`: a few dozen of them must not end all scrapes.
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Gives the connection a thread; when all places are taken, another one is closed for it.
+
+        A client that sends a byte now and then keeps its place for `REQUEST_SECONDS`: a few dozen of them must not end all scrapes.
         """
         if not self._places.acquire(blocking=False):
-            self._close_oldest()
+            self._make_room()
             if not self._places.acquire(timeout=_ROOM_SECONDS):
+                self._refuse("crowded")
                 self.shutdown_request(request)
                 return
+        connection = Connection(request, str(client_address[0]))
         with self._guard:
-            self._connections[request] = None
-        super().process_request(request, client_address)
+            self._connections.add(connection)
+        try:
+            super().process_request(connection, client_address)  # type: ignore[arg-type]  # handed on, and no more
+        except BaseException:  # no thread could be started
+            self._leave(connection)
+            raise
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         """Answers in the connection's own thread."""
+        connection: Connection = request
+        unread = False
         try:
-            super().process_request_thread(request, client_address)
+            unread = self._dialogue.hold(connection)
+        except Exception:  # noqa: BLE001 - a client that went away is no reason to write on the terminal
+            self.handle_error(request, client_address)
         finally:
-            with self._guard:
-                self._connections.pop(request, None)
-            self._places.release()
+            self._leave(connection, unread=unread)
 
-    def _close_oldest(self) -> None:
+    def _leave(self, connection: Connection, *, unread: bool = False) -> None:
+        with self._guard:  # nobody breaks off what is being closed
+            self._connections.discard(connection)
+        connection.close(unread=unread)
+        self._places.release()
+
+    def _make_room(self) -> None:
         with self._guard:
-            oldest = next(iter(self._connections), None)
-            self._connections.pop(oldest, None)  # type: ignore[arg-type]
-        if oldest is not None:
-            with contextlib.suppress(OSError):
-                oldest.shutdown(socket.SHUT_RDWR)  # its thread finds the end of the request, and ends
+            chosen = least_missed(self._connections)
+            if chosen is None:
+                return
+            self._connections.remove(chosen)
+            self.refused["crowded"] += 1
+            chosen.break_off()  # its thread finds the end of the request, and ends
+
+    def _refuse(self, reason: str) -> None:
+        with self._guard:
+            self.refused[reason] += 1
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002 - the base class's signature
-        """A client that went away is no reason to write on the terminal."""
+        """Only for who looks for it."""
         _log.debug("request from %s failed", client_address, exc_info=sys.exc_info())
 
 
-class _Handler(BaseHTTPRequestHandler):
-    server: Server
-    timeout = CLIENT_SECONDS
-    disable_nagle_algorithm = (
-        True  # head and body are two writes: the second would wait for the first one's acknowledgement
-    )
-    server_version = "headway"
-    sys_version = ""
+def _resolved(host: str, port: int) -> tuple[socket.AddressFamily, Any]:
+    """Family and address to bind, of IPv4 where a name has both; without asking anybody where all addresses are meant.
 
-    def do_GET(self) -> None:
-        answer = self._answer()
-        self._send(answer)
-        if answer.sent is not None and self.command == "GET":
-            answer.sent()
-
-    do_HEAD = do_GET  # noqa: N815
-
-    def do_POST(self) -> None:
-        self._send(Answer(b"only GET and HEAD\n", status=HTTPStatus.METHOD_NOT_ALLOWED), allow="GET, HEAD")
-
-    do_PUT = do_DELETE = do_PATCH = do_OPTIONS = do_POST  # noqa: N815
-
-    def _answer(self) -> Answer:
-        route = self.server.routes.get(urlsplit(self.path).path)
-        if route is None:
-            paths = ", ".join(self.server.routes)
-            return Answer(f"not found; there are {paths}\n".encode(), status=HTTPStatus.NOT_FOUND)
-        try:
-            return route(self.headers.get("Accept", ""))
-        except Exception:  # noqa: BLE001 - the client gets an answer whatever broke
-            _log.exception("%s could not be answered", self.path[:100])
-            return Answer(b"internal error; see the log\n", status=HTTPStatus.INTERNAL_SERVER_ERROR)
-
-    def _send(self, answer: Answer, allow: str | None = None) -> None:
-        self.send_response(answer.status)
-        self.send_header("Content-Type", answer.content_type)
-        self.send_header("Content-Length", str(len(answer.body)))
-        if allow is not None:
-            self.send_header("Allow", allow)
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(answer.body)
-
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class's name
-        _log.debug(format, *args)
+    Raises:
+        OSError: there is no such host.
+    """
+    if host in _ALL_ADDRESSES:
+        return (socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET), ("", port)
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except UnicodeError as error:
+        raise OSError(f"{host!r} is no name of a host") from error
+    family, *_, address = min(found, key=lambda one: one[0] != socket.AF_INET)
+    return family, address

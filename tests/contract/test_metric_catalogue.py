@@ -50,6 +50,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[str, l
         exporter.until(
             lambda _: exporter.value("headway_sidecar_cpu_ratio") is not None, "a second look at the machine"
         )
+        assert exporter.get("/metrics", method="POST")[0] == 405
         families = exporter.families()
     found = {}
     for family in families.values():

@@ -12,6 +12,7 @@ from headway import environment
 from headway.cli import COMMANDS
 from headway.supervisor import _parser as supervisor_parser
 from headway_exporter.cli import _parser as exporter_parser
+from headway_exporter.status_cli import _parser as status_parser
 from headway_trainer.arguments import all_options
 
 TEXT = readme.README.read_text()
@@ -48,7 +49,7 @@ def test_every_environment_variable_is_documented() -> None:
     """Each HEADWAY_ variable that the identity or a command reads is in the README."""
     sources = [
         environment.__doc__ or "",
-        *(parser.format_help() for parser in (exporter_parser({}), supervisor_parser())),
+        *(parser.format_help() for parser in (exporter_parser({}), status_parser({}), supervisor_parser())),
     ]
     named = {name for text in sources for name in re.findall(r"HEADWAY_[A-Z_]+", text)}
     assert {name for name in named if f"`{name}`" not in TEXT} == set()
@@ -56,7 +57,7 @@ def test_every_environment_variable_is_documented() -> None:
 
 def test_every_option_says_what_it_is_for() -> None:
     """No option of any command is without help."""
-    for parser in (exporter_parser(os.environ), supervisor_parser()):
+    for parser in (exporter_parser(os.environ), status_parser(os.environ), supervisor_parser()):
         for action in parser._actions:
             assert action.help, action.option_strings
             assert action.help is not argparse.SUPPRESS

@@ -5,19 +5,21 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
 import urllib.error
 import urllib.request
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
@@ -32,13 +34,18 @@ class Sidecar:
 
     process: subprocess.Popen[str]
     address: tuple[str, int]
+    scheme: str = "http"
+    context: ssl.SSLContext | None = None
+    """How TLS is spoken with it."""
+    headers: dict[str, str] = field(default_factory=dict)
+    """What each request says."""
 
     def get(self, path: str, method: str = "GET", accept: str = "") -> tuple[int, dict[str, str], str]:
         """Status, headers and body."""
-        url = f"http://{self.address[0]}:{self.address[1]}{path}"
-        request = urllib.request.Request(url, method=method, headers={"Accept": accept})
+        url = f"{self.scheme}://{self.address[0]}:{self.address[1]}{path}"
+        request = urllib.request.Request(url, method=method, headers={"Accept": accept, **self.headers})  # noqa: S310 - loopback
         try:
-            with urllib.request.urlopen(request, timeout=10) as answer:  # noqa: S310 - loopback
+            with urllib.request.urlopen(request, timeout=10, context=self.context) as answer:  # noqa: S310 - loopback
                 return answer.status, dict(answer.headers), answer.read().decode()
         except urllib.error.HTTPError as error:
             with error:
@@ -115,9 +122,9 @@ def sidecar(
     try:
         assert process.stdout is not None
         line = process.stdout.readline()
-        assert "http://" in line, process.communicate()
-        host, _, port = line.rpartition("http://")[2].partition("/")[0].rpartition(":")
-        yield Sidecar(process, (host, int(port)))
+        url = re.search(r"(https?)://(\S+):(\d+)/", line)
+        assert url is not None, process.communicate()
+        yield Sidecar(process, (url[2], int(url[3])), url[1])
     finally:
         if process.poll() is None:
             process.kill()

@@ -1,0 +1,146 @@
+"""`headway status`: a real sidecar asked in the clear, by certificate and by password; and what it says when there is nobody."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+
+import bcrypt
+import pytest
+from certificates import authority, needs_openssl
+from hypothesis import given
+from hypothesis import strategies as st
+from journal_folder import finish, trainer
+from secured import mutual, web_config
+from sidecar_process import sidecar
+
+from headway_exporter import glance
+from headway_exporter.routes import Response, text
+from headway_exporter.server import Server
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def status(*options: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "headway", "status", *options]
+    return subprocess.run(command, env=os.environ | environ, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_it_says_how_the_pod_is(tmp_path: Path) -> None:
+    """Step, mark, checkpoint and incident of a pod whose trainer was killed; the same as JSON."""
+    with sidecar(tmp_path) as exporter:
+        acts = ("enter=a", "load=0", "steps=1-50", "save=40", "commit=40", "steps=51-60", "ready", "wait")
+        finish(trainer(tmp_path, 0, *acts, ranks=1), kill=True)
+        exporter.until(lambda found: found["incidents"], "the incident")
+        url = f"http://127.0.0.1:{exporter.address[1]}"
+        done, as_json = status(url), status("--format", "json", HEADWAY_STATUS_URL=url)
+    assert (done.returncode, done.stderr) == (0, "")
+    rows = {line.split()[0]: line for line in done.stdout.splitlines()}
+    for name, words in (
+        ("run", "testrun, pod 0"),
+        ("step", "60 of 100, highest 60"),
+        ("checkpoint", "step 40, durable for"),
+        ("ranks", "0 of 1 alive"),
+        ("incident", "open: process_killed on rank 0"),
+    ):
+        assert words in rows[name]
+    assert json.loads(as_json.stdout)["step"] == 60
+
+
+@needs_openssl
+def test_it_is_let_in_by_certificate_and_password(tmp_path: Path) -> None:
+    """The password from a file or a variable; without either, or without the certificate, one line and exit 1."""
+    ours = authority(tmp_path / "ours")
+    config = mutual(ours)
+    ours.issue("server", "DNS:sidecar.example")
+    friend = ours.issue("friend")
+    hashed = bcrypt.hashpw("pässword".encode(), bcrypt.gensalt(4)).decode()
+    file = web_config(tmp_path, tls_server_config=config, basic_auth_users={"me": hashed})
+    (tmp_path / "password").write_text("pässword\n")
+    with sidecar(tmp_path / "journals", "--web-config", str(file)) as exporter:
+        url = f"https://127.0.0.1:{exporter.address[1]}"
+        trust = ("--ca-file", str(ours.cert), "--server-name", "sidecar.example")
+        shown = ("--cert-file", str(friend.cert), "--key-file", str(friend.key))
+        named = (url, *trust, *shown, "--user", "me")
+        assert status(*named, "--password-file", str(tmp_path / "password")).returncode == 0
+        variable = {"HEADWAY_STATUS_PASSWORD": "pässword"}
+        assert status(*named, **variable).returncode == 0
+        for options, words in (
+            (named, "answers 401: wrong name or password"),
+            ((url, *trust), "does not answer"),
+            ((url, *shown, "--ca-file", str(ours.cert)), "certificate is not valid for '127.0.0.1'"),
+            ((url, *shown), "CERTIFICATE_VERIFY_FAILED"),
+        ):
+            done = status(*options)
+            assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
+            assert words in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "words"),
+    [
+        (["http://127.0.0.1:1"], 1, "does not answer: [Errno 111] Connection refused"),
+        (["ftp://localhost"], 2, "expected http://HOST:PORT"),
+        (["http://localhost:99999"], 2, "cannot be asked"),
+        (["http://user:word@localhost"], 2, "expected http://HOST:PORT"),
+        (["--ca-file", "/none", "https://localhost"], 2, "No such file"),
+        (["--key-file", "/none", "https://localhost"], 2, "needs --cert-file"),
+        (["--password-file", "/none"], 2, "/none: No such file"),
+    ],
+)
+def test_what_does_not_work_gets_one_line(options: list[str], code: int, words: str) -> None:
+    """What, where, and an exit code that tells a sidecar that is away from a typing error."""
+    done = status(*options)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (code, "", 1)
+    assert words in done.stderr
+
+
+def test_a_sidecar_that_is_not_well_or_not_ready_is_told_apart() -> None:
+    """As a probe it must not end a sidecar that still reads its memory, and must end one whose numbers are old."""
+    answers: dict[str, Response] = {}
+    server = Server(
+        ("127.0.0.1", 0), {path: lambda request: answers[request.path] for path in ("/healthz", "/status.json")}
+    )
+    try:
+        late = text("later", status=HTTPStatus.SERVICE_UNAVAILABLE)
+        answers |= {"/healthz": text("ok"), "/status.json": late}
+        assert (status(server.url).returncode, status(server.url).stdout) == (0, "later\n")
+        answers |= {"/healthz": late, "/status.json": text("{}")}
+        assert status(server.url).returncode == 1
+        answers |= {"/healthz": text("ok"), "/status.json": text("\x1b[31mno JSON")}
+        done = status(server.url)
+        assert (done.returncode, "\x1b" in done.stderr) == (1, False)
+    finally:
+        server.stop()
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.floats() | st.integers() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=8,
+)
+NAMES = (
+    "run",
+    "state",
+    "step",
+    "checkpoint",
+    "queue",
+    "ranks",
+    "restarts",
+    "incidents",
+    "training_goodput",
+    "finished",
+)
+
+
+@given(st.dictionaries(st.sampled_from(NAMES), JSON))
+def test_no_answer_breaks_it(document: dict[str, Any]) -> None:
+    """Whoever answers at that port may be anybody: always the same eight lines, and nothing in them that steers a terminal."""
+    lines = glance.lines(document, 1.8e9)
+    assert len(lines) == 8
+    assert all(line.isprintable() for line in lines)

@@ -23,7 +23,8 @@ from headway_exporter.health.nics import SYSFS
 from headway_exporter.health.xids import XidTableError, load
 from headway_exporter.linger import Scrapes
 from headway_exporter.opening import Opening
-from headway_exporter.server import Server, metrics, parse_address
+from headway_exporter.routes import metrics
+from headway_exporter.server import Server, parse_address
 from headway_exporter.sidecar import Sidecar
 from headway_exporter.state_files import MOST_NAME, pod_name
 from headway_exporter.telemetry import Telemetry

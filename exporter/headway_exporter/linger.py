@@ -12,7 +12,7 @@ from headway import clock
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from headway_exporter.server import Answer
+    from headway_exporter.routes import Request, Response, Route
 
 YOUNG_SECONDS: Final = 120.0
 """Whoever scrapes at all has come by in this time."""
@@ -28,13 +28,13 @@ class Scrapes:
         self._final = threading.Event()
         self._seen = threading.Event()
 
-    def noticed(self, route: Callable[[str], Answer]) -> Callable[[str], Answer]:
+    def noticed(self, route: Route) -> Route:
         """The route, with its scrapes noticed once the client has all of the answer."""
 
-        def answer(accept: str) -> Answer:
+        def answer(request: Request) -> Response:
             self._any = True
             sent = self._seen.set if self._final.is_set() else None
-            return replace(route(accept), sent=sent)
+            return replace(route(request), sent=sent)
 
         return answer
 

@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Final
 
 from headway import clock
 from headway._version import __version__
-from headway_exporter.server import Answer, health, json_document
+from headway_exporter.routes import health, json_document, text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from headway_exporter.collectors import Sample
+    from headway_exporter.routes import Request, Response
     from headway_exporter.sidecar import Sidecar
 
 TOLD_SECONDS: Final = 2.0
@@ -47,19 +48,18 @@ class Opening:
             ("headway_collector_success", ("state",), 0.0),
         ]
 
-    def health(self, accept: str) -> Answer:
+    def health(self, request: Request) -> Response:
         """Route: `/healthz`."""
         sidecar = self.sidecar
         if sidecar is None:
-            return Answer(b"ok: the state folder is being read; there are no counters before it has answered\n")
-        return health(lambda: sidecar.healthy)(accept)
+            return text("ok: the state folder is being read; there are no counters before it has answered")
+        return health(lambda: sidecar.healthy)(request)
 
-    def status(self, accept: str) -> Answer:
+    def status(self, request: Request) -> Response:
         """Route: `/status.json`."""
         if self.sidecar is None:
-            text = b"the state folder is being read: ask again in a few seconds\n"
-            return Answer(text, status=HTTPStatus.SERVICE_UNAVAILABLE)
-        return json_document(self.sidecar.status)(accept)
+            return text("the state folder is being read: ask again in a few seconds", HTTPStatus.SERVICE_UNAVAILABLE)
+        return json_document(self.sidecar.status)(request)
 
     def let_in(self, make: Callable[[], Sidecar], signals: Collection[signal.Signals]) -> signal.Signals | None:
         """Makes the sidecar, in a thread of its own since that may take long.

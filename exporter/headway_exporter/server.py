@@ -7,25 +7,18 @@ connection has a thread, a time limit, and a place among a bounded number.
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import socket
 import sys
 import threading
-from dataclasses import dataclass
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import urlsplit
 
-from headway_exporter.rendering import Rendering
-from headway_exporter.schema import METRICS
+from headway_exporter.routes import Request, Response, text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from headway_exporter.rendering import Source
-    from headway_exporter.schema import Metric
+    from headway_exporter.routes import Routes
 
 _log = logging.getLogger("headway.exporter")
 
@@ -35,39 +28,6 @@ MOST_CONNECTIONS: Final = 32
 _ROOM_SECONDS: Final = 0.5
 
 _ALL_ADDRESSES: Final = ("", "*")
-
-
-@dataclass(frozen=True)
-class Answer:
-    """What a path answers."""
-
-    body: bytes
-    content_type: str = "text/plain; charset=utf-8"
-    status: HTTPStatus = HTTPStatus.OK
-    sent: Callable[[], None] | None = None
-    """Called once the client has it."""
-
-
-def metrics(source: Source, catalogue: Mapping[str, Metric] = METRICS) -> Callable[[str], Answer]:
-    """Route: the exposition, in the format that the client asks for."""
-    rendering = Rendering(source, catalogue)
-    return lambda accept: Answer(*rendering.exposition(accept))
-
-
-def health(alive: Callable[[], bool]) -> Callable[[str], Answer]:
-    """Route: 200 while the journals are being followed, else 503."""
-
-    def answer(_: str) -> Answer:
-        if alive():
-            return Answer(b"ok\n")
-        return Answer(b"the journals have not been read for a while\n", status=HTTPStatus.SERVICE_UNAVAILABLE)
-
-    return answer
-
-
-def json_document(make: Callable[[], Mapping[str, Any]]) -> Callable[[str], Answer]:
-    """Route: a JSON object."""
-    return lambda _: Answer(json.dumps(make(), allow_nan=False).encode(), "application/json")
 
 
 def parse_address(text: str) -> tuple[str, int]:
@@ -87,7 +47,7 @@ def parse_address(text: str) -> tuple[str, int]:
 
 
 class Server(ThreadingHTTPServer):
-    """Serves `routes` (path to a function of the Accept header) on `address` from the moment it is made until `stop`.
+    """Serves `routes` on `address` from the moment it is made until `stop`.
 
     Raises:
         OSError: the address cannot be used.
@@ -96,7 +56,7 @@ class Server(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = MOST_CONNECTIONS
 
-    def __init__(self, address: tuple[str, int], routes: Mapping[str, Callable[[str], Answer]]) -> None:
+    def __init__(self, address: tuple[str, int], routes: Routes) -> None:
         self.routes = routes
         self._places = threading.BoundedSemaphore(MOST_CONNECTIONS)
         self._guard = threading.Lock()
@@ -186,27 +146,28 @@ class _Handler(BaseHTTPRequestHandler):
     do_HEAD = do_GET  # noqa: N815
 
     def do_POST(self) -> None:
-        self._send(Answer(b"only GET and HEAD\n", status=HTTPStatus.METHOD_NOT_ALLOWED), allow="GET, HEAD")
+        self._send(text("only GET and HEAD", HTTPStatus.METHOD_NOT_ALLOWED, Allow="GET, HEAD"))
 
     do_PUT = do_DELETE = do_PATCH = do_OPTIONS = do_POST  # noqa: N815
 
-    def _answer(self) -> Answer:
-        route = self.server.routes.get(urlsplit(self.path).path)
+    def _answer(self) -> Response:
+        path, _, query = self.path.partition("?")
+        route = self.server.routes.get(path)
         if route is None:
-            paths = ", ".join(self.server.routes)
-            return Answer(f"not found; there are {paths}\n".encode(), status=HTTPStatus.NOT_FOUND)
+            return text(f"not found; there are {', '.join(self.server.routes)}", HTTPStatus.NOT_FOUND)
+        headers = {name.lower(): value for name, value in self.headers.items()}
         try:
-            return route(self.headers.get("Accept", ""))
+            return route(Request(path, query, headers, self.command == "HEAD"))
         except Exception:  # noqa: BLE001 - the client gets an answer whatever broke
             _log.exception("%s could not be answered", self.path[:100])
-            return Answer(b"internal error; see the log\n", status=HTTPStatus.INTERNAL_SERVER_ERROR)
+            return text("internal error; see the log", HTTPStatus.INTERNAL_SERVER_ERROR)
 
-    def _send(self, answer: Answer, allow: str | None = None) -> None:
+    def _send(self, answer: Response) -> None:
         self.send_response(answer.status)
         self.send_header("Content-Type", answer.content_type)
         self.send_header("Content-Length", str(len(answer.body)))
-        if allow is not None:
-            self.send_header("Allow", allow)
+        for name, value in answer.headers.items():
+            self.send_header(name, value)
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(answer.body)

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 from sidecar_process import sidecar
 
-from headway_exporter.server import health, parse_address
+from headway_exporter.routes import Request, health
+from headway_exporter.server import parse_address
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -111,4 +112,4 @@ def test_addresses(text: str, address: tuple[str, int]) -> None:
 
 def test_a_follower_that_stands_still_is_not_healthy() -> None:
     """A probe must see that the numbers are old although the port answers."""
-    assert [health(lambda alive=alive: alive)("").status for alive in (True, False)] == [200, 503]
+    assert [health(lambda alive=alive: alive)(Request("/healthz")).status for alive in (True, False)] == [200, 503]

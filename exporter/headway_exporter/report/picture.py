@@ -23,13 +23,15 @@ COLUMNS: Final = 400
 HEIGHT: Final = 20
 """Of a row, in units in which shares are rounded."""
 MOST_ROWS: Final = 64
+PENDING: Final = "pending"
+"""Time whose state only its end will tell; on the status page."""
 ORDER: Final = tuple(
     sorted(
-        STATES,
+        (*STATES, PENDING),
         key=lambda name: (
             name in ("init", "detect", "restart", "down"),
             name not in ("productive", "replay"),
-            STATES.index(name),
+            (*STATES, PENDING).index(name),
         ),
     )
 )
@@ -87,9 +89,14 @@ class Picture:
     marks: tuple[Mark, ...]
     date: str
 
+    @property
+    def most_marks(self) -> int:
+        """Incidents in the column that has most."""
+        return max((mark.count for mark in self.marks), default=1)
 
-def picture(run: Run) -> Picture | None:
-    """The timeline, or None when no pod has any history."""
+
+def picture(run: Run, first_number: int = 1) -> Picture | None:
+    """The timeline, or None when no pod has any history; `first_number`: of the first incident that `run` has."""
     spans = [_span(pod.history) for pod in run.pods if pod.history is not None and pod.history.slots]
     if not spans:
         return None
@@ -105,7 +112,7 @@ def picture(run: Run) -> Picture | None:
         row_kind=kind,
         states=tuple(state for state in ORDER if state in seen),
         ticks=ticks(begin, end),
-        marks=_marks(run, begin, end),
+        marks=_marks(run, begin, end, first_number),
         date=units.utc(begin)[:10],
     )
 
@@ -244,8 +251,10 @@ def _clock(wall: float, step: float) -> str:
     return text[11:19] if step < 60 else text[11:16]
 
 
-def _marks(run: Run, begin: float, end: float) -> tuple[Mark, ...]:
-    inside = [(number, one) for number, one in enumerate(run.incidents, 1) if begin <= one.opened_wall <= end]
+def _marks(run: Run, begin: float, end: float, first_number: int) -> tuple[Mark, ...]:
+    inside = [
+        (number, one) for number, one in enumerate(run.incidents, first_number) if begin <= one.opened_wall <= end
+    ]
     if len(inside) <= MOST_MARKS:
         return tuple(
             Mark(

@@ -59,6 +59,10 @@ def main(argv: Sequence[str] | None = None, thresholds: Thresholds = DEFAULT) ->
 def _serve(options: argparse.Namespace, thresholds: Thresholds) -> int:
     opening, scrapes = Opening(options.run, options.pod_index), Scrapes()
     routes = {
+        "/": opening.page("page"),
+        "/api/v1/status": opening.page("status"),
+        "/api/v1/incidents": opening.page("incidents"),
+        "/api/v1/timeline": opening.page("timeline"),
         "/metrics": scrapes.noticed(metrics(opening)),
         "/healthz": opening.health,
         "/status.json": opening.status,

@@ -118,6 +118,7 @@ def _what(incident: Incident) -> str:
 
 
 def position(run: Run) -> str:
+    """Which step it is at: ` at step 120 of 300`."""
     step = run.step if run.step is not None else run.high_water_step
     if step is None:
         return ""
@@ -142,6 +143,7 @@ def _incidents(run: Run, fate: Fate) -> str:
 
 
 def goodput(run: Run, books: Accounts) -> str:
+    """What its time was good for, and what the largest loss was."""
     if books.training_goodput is None:
         return "where its time went is not known: no ledger could be read" if not run.pods else ""
     kind = "GPU" if run.on_gpus else "rank"

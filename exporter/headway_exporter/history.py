@@ -90,6 +90,13 @@ class History:
                 after = at + 1
             at = after
 
+    def copy(self) -> History:
+        """One that does not change any more."""
+        found = History()
+        found.width = self.width
+        found.stretches = {number: states.copy() for number, states in self.stretches.items()}
+        return found
+
     def wider(self, width: int) -> dict[int, dict[str, int]]:
         """The stretches put together to ones of this width, which is a power of two times its own."""
         found: dict[int, dict[str, int]] = {}

@@ -3,5 +3,5 @@
     Sidecar ── taking ──▶ Taken ── snapshot ──▶ Status ──▶ /api/v1/…  (JSON)
     (under its lock)      (copies)   (pure)        └─────▶ /          (HTML, the same values)
 
-What is shown is made only when somebody asks, and at most once a second however many ask.
+What is shown is made only when somebody asks, and at most every two seconds however many ask.
 """

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from headway_exporter.report import units, words
-from headway_exporter.report.accounts import accounts
-from headway_exporter.report.verdict import fate_of, goodput, opening, position
+from headway_exporter.report.accounts import PENDING, accounts
+from headway_exporter.report.verdict import FRESH_SECONDS, fate_of, goodput, opening, position
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -35,22 +35,38 @@ def headline(
     at_risk: AtRisk,
     queue: Queue,
     notes: Sequence[Note],
+    stalled_seconds: float | None,
 ) -> Headline:
-    """Of the run as far as it is known; `outcomes`: all incidents, of which `run` holds only the newest."""
-    if all(pod.state is None for pod in run.pods):
-        return Headline(_level(WAITING, run, (), notes), WAITING, "No trainer yet.", ())
+    """Of the run as far as it is known; `outcomes`: all incidents, of which `run` holds only the newest.
+
+    `stalled_seconds`: how long no step was complete, where one should have been; else None.
+    """
     fate = fate_of(run)
     begin = f"finished{position(run)}" if fate == "finished" else opening(run, fate)
-    parts = [begin, _incidents(outcomes), goodput(run, accounts(run))]
+    books = accounts(run)
+    over = replace(books, rows=tuple(row for row in books.rows if row.name != PENDING))  # a step under way is no loss
+    parts = [begin, _incidents(outcomes), goodput(run, over)]
     text = "; ".join(part for part in parts if part)
     trouble = tuple(_trouble(run, checkpoint, queue))
     facts = (*trouble, *([] if fate == "finished" else _facts(checkpoint, at_risk)))
-    return Headline(_level(fate, run, trouble, notes), fate, f"{text[0].upper()}{text[1:]}.", facts)
+    if stalled_seconds is not None:
+        facts = (
+            f"No step was complete for {units.duration(stalled_seconds)}, and nothing that is known of explains it.",
+            *facts,
+        )
+    grave = stalled_seconds is not None or fate in ("abandoned", "silent")
+    return Headline(_level(fate, run, trouble, notes, grave=grave), fate, f"{text[0].upper()}{text[1:]}.", facts)
 
 
-def _level(fate: str, run: Run, trouble: Iterable[str], notes: Sequence[Note]) -> str:
-    open_now = [one for one in run.incidents if one.outcome == "open"]
-    if fate in ("abandoned", "silent") or any(one.recurring for one in open_now):
+def waiting(words: str, notes: Sequence[Note]) -> Headline:
+    """Before there is a trainer; `words`: what to do about it."""
+    level = "attention" if any(note.level != "info" for note in notes) else "good"
+    return Headline(level, WAITING, "No trainer yet.", (words,))
+
+
+def _level(fate: str, run: Run, trouble: Iterable[str], notes: Sequence[Note], *, grave: bool) -> str:
+    recurs = any(one.recurring for one in run.incidents if one.outcome == "open")
+    if grave or recurs or any(note.level == "bad" for note in notes):
         return "bad"
     if fate in ("failing", "stopped") or any(trouble) or any(note.level != "info" for note in notes):
         return "attention"
@@ -76,13 +92,10 @@ def _trouble(run: Run, checkpoint: Checkpoint, queue: Queue) -> Iterator[str]:
         yield f"{units.plural(checkpoint.failed_since_commit, 'save')} failed since a checkpoint last became durable."
     if checkpoint.overdue and not run.finished:
         yield "No checkpoint became durable for more than three intervals."
-    silent = [pod.index for pod in run.pods if not pod.finished and run.read_wall - pod.written_wall > _SILENT_SECONDS]
+    silent = [pod.index for pod in run.pods if not pod.finished and run.read_wall - pod.written_wall > FRESH_SECONDS]
     if silent:
         named = ", ".join(silent[:8]) + (", …" if len(silent) > 8 else "")
         yield f"Nothing was heard lately of {units.plural(len(silent), 'pod')}: {named}."
-
-
-_SILENT_SECONDS: Final = 120.0
 
 
 def _facts(checkpoint: Checkpoint, at_risk: AtRisk) -> Iterator[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from dataclasses import replace
 from functools import lru_cache
 from importlib import resources
 from typing import TYPE_CHECKING, Any, Final
@@ -14,7 +13,7 @@ from markupsafe import Markup, escape
 from headway import __version__
 from headway_exporter.labels import STATES
 from headway_exporter.page.headline import WAITING
-from headway_exporter.page.snapshot import of_the_hour
+from headway_exporter.page.snapshot import drawn
 from headway_exporter.report import units, words
 from headway_exporter.report.accounts import accounts
 from headway_exporter.report.bars import time_bar
@@ -27,19 +26,20 @@ if TYPE_CHECKING:
     from headway_exporter.page.model import Status
     from headway_exporter.page.taking import Taken
     from headway_exporter.report.model import Pod, Run
+    from headway_exporter.report.picture import Picture
 
-REFRESH_SECONDS: Final = 3
+REFRESH_SECONDS: Final = 4
 SHOWN: Final = 20
 """Incidents that are told one by one."""
+MOST_ROWS: Final = 16
+"""Of a timeline; more ranks than that are drawn as one row, their mean: what is made every few seconds must not cost much."""
 HOUR: Final = 3_600.0
 _PACKAGE: Final = "headway_exporter.page"
 
 
-def html(status: Status, taken: Taken, run: Run, own: Pod, total: int) -> str:
-    """The page; `total`: incidents so far, of which `run` has the newest."""
-    first = total - len(run.incidents) + 1
-    hour = picture(of_the_hour(taken, run, own), first)
-    long = hour is not None and status.started_wall is not None and taken.wall - status.started_wall > HOUR
+def html(status: Status, taken: Taken, run: Run, own: Pod, total: int, longer: Picture | None) -> str:
+    """The page; `total`: incidents so far, of which `run` has the newest; `longer`: the timeline of more than the last hour."""
+    hour = picture(drawn(run, own, taken.times.last_hour()), total - len(run.incidents) + 1, MOST_ROWS)
     newest = run.incidents[::-1][:SHOWN]
     return (
         _environment(run.on_gpus)
@@ -51,7 +51,7 @@ def html(status: Status, taken: Taken, run: Run, own: Pod, total: int) -> str:
             calm=[note for note in status.notes if note.level == "info"],
             hour=hour,
             hour_seconds=0.0 if hour is None else hour.end_wall - hour.begin_wall,
-            longer=picture(replace(run, pods=(own,)), first) if long else None,
+            longer=longer,
             newest=newest,
             shown_ids={one.id for one in newest},
             total=total,
@@ -65,6 +65,13 @@ def html(status: Status, taken: Taken, run: Run, own: Pod, total: int) -> str:
     )
 
 
+def longer(taken: Taken, run: Run, own: Pod, total: int) -> Picture | None:
+    """The timeline of the whole run; None while the last hour is all of it."""
+    if own.started_wall is None or taken.wall - own.started_wall <= HOUR:
+        return None
+    return picture(drawn(run, own, taken.times.whole()), total - len(run.incidents) + 1, MOST_ROWS)
+
+
 def opening(run: str) -> str:
     """The page while there is no sidecar behind it yet."""
     return _environment(False).get_template("opening.html.jinja").render(run=run)
@@ -73,7 +80,7 @@ def opening(run: str) -> str:
 @lru_cache(maxsize=1)
 def script() -> str:
     """What keeps an open page up to date."""
-    return resources.files(_PACKAGE).joinpath("templates", "live.js").read_text(encoding="utf-8")
+    return resources.files(_PACKAGE).joinpath("templates").joinpath("live.js").read_text(encoding="utf-8")
 
 
 @lru_cache(maxsize=1)

@@ -47,25 +47,26 @@ def notes(taken: Taken) -> tuple[Note, ...]:
     return tuple(sorted(found, key=lambda note: order.index(note.level)))
 
 
+def no_trainer(taken: Taken) -> str:
+    """What to do when there is none yet."""
+    return (
+        f"None has written to {fields.text(taken.folder)} yet. It appears here with its first event: start it with the same "
+        f"HEADWAY_DIR as this sidecar, and HEADWAY_RUN={fields.text(taken.run)}."
+    )
+
+
 def _trainer(taken: Taken) -> Iterator[Note]:
-    if taken.summary.get("finished"):
+    if taken.figures.get("finished"):
         yield Note("info", "The run is complete: what is shown stays as it is until the pod ends.")
         return
     heard = taken.more.source_wall.get("trainer")
-    if not taken.summary.get("ranks"):
-        folder, run = fields.text(taken.folder), fields.text(taken.run)
-        yield Note(
-            "info",
-            f"No trainer has written to {folder} yet. It appears here with its first event: start it with the same HEADWAY_DIR "
-            f"and HEADWAY_RUN ({run}).",
-        )
-    elif heard is not None and taken.wall - heard > SILENT_SECONDS:
+    if heard is not None and taken.wall - heard > SILENT_SECONDS:
         ago = units.duration(taken.wall - heard)
         yield Note("attention", f"The trainer has told nothing for {ago}: step, loss and queue are of then.")
 
 
 def _dropped(taken: Taken) -> Iterator[Note]:
-    dropped: Mapping[str, int] = fields.counts(taken.summary.get("dropped"))
+    dropped: Mapping[str, int] = fields.counts(taken.figures.get("dropped"))
     for reason, words in DROPPED.items():
         if dropped.get(reason):
             count = units.whole(dropped[reason])

@@ -1,6 +1,6 @@
 """What the port answers for the page and its API.
 
-However many look on, there is one look at the pod in a second, and one rendering of it: they all get the same bytes.
+However many look on, there is one look at the pod in two seconds, and one rendering of it: they all get the same bytes.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from urllib.parse import parse_qsl
 from headway import clock
 from headway_exporter.page import snapshot
 from headway_exporter.page.api import json_text
-from headway_exporter.page.html import content_security_policy, html
+from headway_exporter.page.html import content_security_policy, html, longer
 from headway_exporter.page.others import Others
 from headway_exporter.page.taking import MOST_INCIDENTS, Taking
 from headway_exporter.routes import Response, text
@@ -25,11 +25,14 @@ if TYPE_CHECKING:
     from headway_exporter.page.model import Status
     from headway_exporter.page.taking import Taken
     from headway_exporter.report.model import Pod, Run
+    from headway_exporter.report.picture import Picture
     from headway_exporter.routes import Request
     from headway_exporter.sidecar import Sidecar
 
-LEAST_SECONDS: Final = 1.0
+LEAST_SECONDS: Final = 2.0
 """Between two looks at the pod."""
+LONGER_SECONDS: Final = 60.0
+"""Between two drawings of the whole run: of more than an hour, a minute is hardly to be seen."""
 USUAL_INCIDENTS: Final = 20
 WINDOWS: Final = ("hour", "run")
 HTML: Final = "text/html; charset=utf-8"
@@ -65,10 +68,11 @@ class Page:
             sidecar.every_second(self._others.turn)
         self._guard = threading.Lock()
         self._newest: _Look | None = None
+        self._longer: tuple[float, Picture | None] | None = None
 
     def page(self, _: Request) -> Response:
         """Route: `/`."""
-        return html_response(self._body("page", lambda look: _html(look).encode()))
+        return html_response(self._body("page", self._html))
 
     def status(self, _: Request) -> Response:
         """Route: `/api/v1/status`."""
@@ -89,9 +93,7 @@ class Page:
         window = _query(request).get("window", WINDOWS[0])
         if window not in WINDOWS:
             return text(f"window must be one of {', '.join(WINDOWS)}", HTTPStatus.BAD_REQUEST)
-        return _json(
-            self._body(f"timeline {window}", lambda look: json_text(snapshot.timeline(look.taken, look.own, window)))
-        )
+        return _json(self._body(f"timeline {window}", lambda look: json_text(snapshot.timeline(look.taken, window))))
 
     def _body(self, name: str, make: Callable[[_Look], bytes]) -> bytes:
         """What was made of the newest look; who comes while another one makes it waits for that."""
@@ -102,6 +104,12 @@ class Page:
             if name not in look.bodies:
                 look.bodies[name] = make(look)
             return look.bodies[name]
+
+    def _html(self, look: _Look) -> bytes:
+        total = max(snapshot.incidents(look.taken, look.run, 1).total, len(look.run.incidents))
+        if self._longer is None or look.mono - self._longer[0] >= LONGER_SECONDS:
+            self._longer = look.mono, longer(look.taken, look.run, look.own, total)
+        return html(look.status, look.taken, look.run, look.own, total, self._longer[1]).encode()
 
     def _look(self) -> _Look:
         mono = clock.monotonic()
@@ -117,11 +125,6 @@ class Page:
 def html_response(body: bytes, status: HTTPStatus = HTTPStatus.OK) -> Response:
     """A page that a browser is to take for nothing else, and that may run nothing but its own script."""
     return Response(status, HTML, body, {**_SAFE, "Content-Security-Policy": content_security_policy()})
-
-
-def _html(look: _Look) -> str:
-    total = snapshot.incidents(look.taken, look.run, 1).total
-    return html(look.status, look.taken, look.run, look.own, max(total, len(look.run.incidents)))
 
 
 def _json(body: bytes) -> Response:

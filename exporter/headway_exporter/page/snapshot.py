@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headway import __version__
 from headway_exporter.page import gpus as strip
-from headway_exporter.page.headline import headline
+from headway_exporter.page.headline import headline, waiting
 from headway_exporter.page.model import (
     API_VERSION,
     AtRisk,
@@ -26,7 +26,7 @@ from headway_exporter.page.model import (
     Timeline,
     Whole,
 )
-from headway_exporter.page.notes import notes
+from headway_exporter.page.notes import no_trainer, notes
 from headway_exporter.report import fields, parse
 from headway_exporter.report.merge import incidents as merged
 from headway_exporter.report.model import Pod, Run
@@ -40,13 +40,15 @@ if TYPE_CHECKING:
     from headway_exporter.page.taking import Taken
     from headway_exporter.report.model import History, Incident
 
+STALLED_SECONDS: Final = 120.0
+STALLED_STEPS: Final = 10
 OVERDUE_INTERVALS: Final = 3
 """As the alert HeadwayCheckpointStale has it, if nobody changed it."""
 
 
 def own_pod(taken: Taken) -> Pod:
     """This pod as readers of its ledger would see it."""
-    return parse.pod(taken.summary, fields.text(taken.pod_index), taken.wall)
+    return parse.pod(taken.figures, fields.text(taken.pod_index), taken.wall)
 
 
 def whole_run(taken: Taken, own: Pod, words: Mapping[str, Word]) -> Run:
@@ -63,12 +65,15 @@ def whole_run(taken: Taken, own: Pod, words: Mapping[str, Word]) -> Run:
 
 def status(taken: Taken, run: Run, own: Pod, words: Mapping[str, Word]) -> Status:
     """Everything but incidents and timelines."""
-    found, told = notes(taken), taken.summary
+    found, told = notes(taken), taken.figures
     checkpoint = _checkpoint(taken, own)
     queue = _queue(told, taken.wall)
     at_risk = _at_risk(taken, own)
     outcomes = dict(taken.more.outcomes) | {"open": int(taken.more.incident_open)}
-    top = headline(run, outcomes, checkpoint, at_risk, queue, found)
+    if all(pod.state is None for pod in run.pods):
+        top = waiting(no_trainer(taken), found)
+    else:
+        top = headline(run, outcomes, checkpoint, at_risk, queue, found, _stalled(taken, own))
     return Status(
         v=API_VERSION,
         headway_version=__version__,
@@ -115,6 +120,15 @@ def _goodput(pod: Pod) -> float | None:
     return Run("", (pod,), (), (), 0.0).training_goodput
 
 
+def _stalled(taken: Taken, own: Pod) -> float | None:
+    """Seconds since the last step, where that is far too long for a step: as the alert HeadwayTrainingStalled has it."""
+    last, usual = taken.more.last_step_wall, own.baseline_step_seconds
+    if last is None or own.state not in ("productive", "replay", "other"):
+        return None
+    silent = taken.wall - max(last, own.state_since_wall or last)
+    return silent if silent > max(STALLED_SECONDS, STALLED_STEPS * (usual or 0.0)) else None
+
+
 def _checkpoint(taken: Taken, own: Pod) -> Checkpoint:
     known = own.checkpoint
     age = None if known.committed_wall is None else max(taken.wall - known.committed_wall, 0.0)
@@ -157,7 +171,7 @@ def _queue(told: Mapping[str, Any], wall: float) -> Queue:
 
 def _ranks(taken: Taken) -> tuple[Rank, ...]:
     found = []
-    for one in fields.objects(taken.summary.get("ranks"), 64):
+    for one in fields.objects(taken.figures.get("ranks"), 64):
         slot = fields.count(one.get("slot"))
         gpu = taken.more.slots[slot].gpu_uuid if slot in taken.more.slots else ""
         found.append(
@@ -255,9 +269,9 @@ def _incident(one: Incident) -> IncidentGlance:
 # Timelines.
 
 
-def timeline(taken: Taken, own: Pod, window: str) -> Timeline:
+def timeline(taken: Taken, window: str) -> Timeline:
     """Of this pod's ranks; `window`: `hour` or `run`."""
-    history: History | None = own.history if window == "run" else taken.hour
+    history = taken.times.whole() if window == "run" else taken.times.last_hour()
     if history is None:
         return Timeline(API_VERSION, taken.wall, window, taken.wall, 1.0, ())
     slots = tuple(
@@ -267,6 +281,6 @@ def timeline(taken: Taken, own: Pod, window: str) -> Timeline:
     return Timeline(API_VERSION, taken.wall, window, history.begin_wall, history.width_seconds, slots)
 
 
-def of_the_hour(taken: Taken, run: Run, own: Pod) -> Run:
-    """The run as the timeline of the last hour draws it."""
-    return replace(run, pods=(replace(own, history=taken.hour),))
+def drawn(run: Run, own: Pod, history: History | None) -> Run:
+    """The run as a timeline of this pod draws it."""
+    return replace(run, pods=(replace(own, history=history),))

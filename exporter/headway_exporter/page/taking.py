@@ -15,10 +15,10 @@ from headway_exporter.report import parse
 from headway_exporter.report.model import History, SlotHistory
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
-    from headway_exporter.books import SlotLedger
     from headway_exporter.collectors import Sample
+    from headway_exporter.history import History as Stretches
     from headway_exporter.incidents import Incident
     from headway_exporter.pod import Pod
     from headway_exporter.report.model import Record
@@ -57,14 +57,63 @@ class More:
 
 
 @dataclass(frozen=True, slots=True)
+class SlotTimes:
+    """Copies of what a slot did when, nanoseconds."""
+
+    rank: int | None
+    history: Stretches
+    recent: Stretches
+    open: Sequence[tuple[str, int, int]]
+    """`(state, begin, end)` of what is not booked yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """Of all slots."""
+
+    now: int
+    offset: float
+    """What the wall clock is ahead of the monotonic one, seconds."""
+    slots: Mapping[int, SlotTimes]
+
+    def whole(self) -> History | None:
+        """The run, in stretches that widen with its length; None before there is anything."""
+        books = {number: slot.history for number, slot in self.slots.items()}
+        ranks = {number: slot.rank for number, slot in self.slots.items()}
+        told = summary.stretches(books, ranks, lambda mono: mono + self.offset)
+        return parse.history(told) if told["slots"] else None
+
+    def last_hour(self) -> History | None:
+        """The last hour, stretch by stretch, up to now; None before there is anything."""
+        width = max((one.history.width for one in self.slots.values()), default=RECENT_WIDTH)
+        width = min(width, RECENT_WIDTH)
+        found = {number: _buckets(slot, width, self.now) for number, slot in sorted(self.slots.items())}
+        first = min((min(buckets) for buckets in found.values() if buckets), default=None)
+        if first is None:
+            return None
+        slots = tuple(
+            SlotHistory(
+                str(number),
+                self.slots[number].rank,
+                tuple((at - first, states) for at, states in sorted(buckets.items())),
+            )
+            for number, buckets in found.items()
+            if buckets
+        )
+        return History(first * width / NANOSECONDS + self.offset, width / NANOSECONDS, slots)
+
+
+@dataclass(frozen=True, slots=True)
 class Taken:
     """All of it; nothing in it changes any more."""
 
     wall: float
     run: str
     pod_index: str
-    summary: Mapping[str, Any]
-    hour: History | None
+    figures: Mapping[str, Any]
+    """`summary.figures`."""
+    times: Times
+    """What each slot did when."""
     records: tuple[Record, ...]
     """Of the newest incidents, by the time they opened."""
     more: More
@@ -91,15 +140,15 @@ class Taking:
         sidecar = self._sidecar
         with sidecar.held() as pod:
             wall = pod.wall_of(pod.now)
-            told = summary.summary(pod, sidecar.collector.dropped, wall)
-            hour, extra = last_hour(pod), more(pod)
+            told, extra = summary.figures(pod, sidecar.collector.dropped, wall), more(pod)
+            times = _times(pod)
             newest = list(pod.failures.incidents)[-MOST_INCIDENTS:]
         return Taken(
             wall=wall,
             run=sidecar.where.run,
             pod_index=sidecar.where.pod_index,
-            summary=told,
-            hour=hour,
+            figures=told,
+            times=times,
             records=tuple(self._records(newest, wall)),
             more=extra,
             measured=tuple(sidecar.collector.measured()),
@@ -153,31 +202,25 @@ def more(pod: Pod) -> More:
     )
 
 
-def last_hour(pod: Pod) -> History | None:
-    """The last hour of each slot, stretch by stretch, up to now; None before there is anything."""
-    books, now = pod.ledger.slots, pod.now_ns
-    width = min(max((one.history.width for one in books.values()), default=RECENT_WIDTH), RECENT_WIDTH)
-    found = {number: _buckets(one, width, now) for number, one in sorted(books.items())}
-    first = min((min(buckets) for buckets in found.values() if buckets), default=None)
-    if first is None:
-        return None
-    slots = tuple(
-        SlotHistory(
-            str(number),
-            pod.slots[number].rank if number in pod.slots else None,
-            tuple((at - first, states) for at, states in sorted(buckets.items())),
+def _times(pod: Pod) -> Times:
+    now = pod.now_ns
+    slots = {
+        number: SlotTimes(
+            pod.slots[number].rank if number in pod.slots else number,
+            books.history.copy(),
+            books.recent.copy(),
+            books.open_stretches(now),
         )
-        for number, buckets in found.items()
-        if buckets
-    )
-    return History(pod.wall_of(first * width / NANOSECONDS), width / NANOSECONDS, slots)
+        for number, books in pod.ledger.slots.items()
+    }
+    return Times(now, pod.wall_of(0.0), slots)
 
 
-def _buckets(books: SlotLedger, width: int, now: int) -> dict[int, dict[str, float]]:
+def _buckets(slot: SlotTimes, width: int, now: int) -> dict[int, dict[str, float]]:
     """Rank-seconds by state in each stretch of that width."""
     first = max((now - RECENT_STRETCHES * RECENT_WIDTH) // width + 1, 0)
-    found = {number: dict(states) for number, states in _booked(books, width, first).items()}
-    for state, begin, end in books.open_stretches(now):
+    found = {number: dict(states) for number, states in _booked(slot, width, first).items()}
+    for state, begin, end in slot.open:
         named = PENDING if state == _IN_THE_LOOP else state
         for number in range(max(begin // width, first), -(-end // width)):
             part = min(end, (number + 1) * width) - max(begin, number * width)
@@ -188,12 +231,11 @@ def _buckets(books: SlotLedger, width: int, now: int) -> dict[int, dict[str, flo
     }
 
 
-def _booked(books: SlotLedger, width: int, first: int) -> Mapping[int, Mapping[str, int]]:
+def _booked(slot: SlotTimes, width: int, first: int) -> Mapping[int, Mapping[str, int]]:
     """What is booked since the stretch `first`: as the whole history has it, unless the last hour is kept in more detail."""
-    history = books.history
+    history, recent = slot.history, slot.recent.stretches
     if history.width <= width:
         return {number: states for number, states in history.wider(width).items() if number >= first}
-    recent = books.recent.stretches
     known_from = min(recent, default=None)
     found: dict[int, Mapping[str, int]] = {number: states for number, states in recent.items() if number >= first}
     parts = history.width // width

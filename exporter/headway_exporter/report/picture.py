@@ -95,14 +95,20 @@ class Picture:
         return max((mark.count for mark in self.marks), default=1)
 
 
-def picture(run: Run, first_number: int = 1) -> Picture | None:
-    """The timeline, or None when no pod has any history; `first_number`: of the first incident that `run` has."""
+def picture(run: Run, first_number: int = 1, most_rows: int = MOST_ROWS) -> Picture | None:
+    """The timeline, or None when no pod has any history.
+
+    Args:
+        run: whose.
+        first_number: number of the first incident that it has.
+        most_rows: rows that there is room for.
+    """
     spans = [_span(pod.history) for pod in run.pods if pod.history is not None and pod.history.slots]
     if not spans:
         return None
     begin = min(one[0] for one in spans)
     end = max(max(one[1] for one in spans), begin + 1.0)
-    kind, series = _series(run.pods, begin, end)
+    kind, series = _series(run.pods, begin, end, most_rows)
     rows = tuple(_row(name, columns) for name, columns in series)
     seen = {state for row in rows for state in row.paths}
     return Picture(
@@ -122,13 +128,15 @@ def _span(history: History) -> tuple[float, float]:
     return history.begin_wall, history.begin_wall + (last + 1) * history.width_seconds
 
 
-def _series(pods: Sequence[Pod], begin: float, end: float) -> tuple[str, list[tuple[str, list[Column]]]]:
+def _series(
+    pods: Sequence[Pod], begin: float, end: float, most_rows: int
+) -> tuple[str, list[tuple[str, list[Column]]]]:
     """What a row is, and each row's name and columns."""
     ranks = sum(len(pod.history.slots) for pod in pods if pod.history is not None)
-    if ranks <= MOST_ROWS:
+    if ranks <= most_rows:
         return "rank", _by_rank(pods, begin, end)
     whole = [(pod.index, _pod_columns(pod.history, begin, end)) for pod in pods if pod.history is not None]
-    size = -(-len(whole) // MOST_ROWS)
+    size = -(-len(whole) // most_rows)
     if size == 1:
         return "pod", [(f"pod {index}", columns) for index, columns in whole]
     groups = [whole[at : at + size] for at in range(0, len(whole), size)]

@@ -12,6 +12,7 @@ import os
 import select
 import shutil
 import subprocess
+import sys
 import time
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,6 +25,13 @@ CHROMIUM: Final = next(
 )
 """Where it is; None: not installed."""
 OPTIONS: Final = ("--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars")
+BECOME: Final = """
+import os, sys
+os.dup2(int(sys.argv[1]), 3)
+os.dup2(int(sys.argv[2]), 4)
+os.execvp(sys.argv[3], sys.argv[3:])
+"""
+"""A browser reads its commands from descriptor 3 and writes its answers to descriptor 4."""
 PATIENCE_SECONDS: Final = 60.0
 
 
@@ -134,10 +142,11 @@ def browser(folder: Path) -> Iterator[Browser]:
     theirs_in, ours_out = os.pipe()
     ours_in, theirs_out = os.pipe()
     command = [str(CHROMIUM), *OPTIONS, f"--user-data-dir={folder / 'profile'}", "--remote-debugging-pipe"]
-    # the browser reads its commands from descriptor 3 and writes its answers to descriptor 4
-    shell = ["sh", "-c", f'exec "$@" 3<&{theirs_in} 4>&{theirs_out}', "sh", *command]
     process = subprocess.Popen(
-        shell, pass_fds=(theirs_in, theirs_out), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        [sys.executable, "-c", BECOME, str(theirs_in), str(theirs_out), *command],
+        pass_fds=(theirs_in, theirs_out),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
     )
     os.close(theirs_in)
     os.close(theirs_out)

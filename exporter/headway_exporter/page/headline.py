@@ -60,7 +60,7 @@ def headline(
 
 def waiting(words: str, notes: Sequence[Note]) -> Headline:
     """Before there is a trainer; `words`: what to do about it."""
-    level = "attention" if any(note.level != "info" for note in notes) else "good"
+    level = next((level for level in ("bad", "attention") if any(note.level == level for note in notes)), "good")
     return Headline(level, WAITING, "No trainer yet.", (words,))
 
 

@@ -141,14 +141,14 @@ class Taking:
         with sidecar.held() as pod:
             wall = pod.wall_of(pod.now)
             told, extra = summary.figures(pod, sidecar.collector.dropped, wall), more(pod)
-            times = _times(pod)
+            spent = times(pod)
             newest = list(pod.failures.incidents)[-MOST_INCIDENTS:]
         return Taken(
             wall=wall,
             run=sidecar.where.run,
             pod_index=sidecar.where.pod_index,
             figures=told,
-            times=times,
+            times=spent,
             records=tuple(self._records(newest, wall)),
             more=extra,
             measured=tuple(sidecar.collector.measured()),
@@ -202,7 +202,8 @@ def more(pod: Pod) -> More:
     )
 
 
-def _times(pod: Pod) -> Times:
+def times(pod: Pod) -> Times:
+    """Copies of what each slot did when."""
     now = pod.now_ns
     slots = {
         number: SlotTimes(

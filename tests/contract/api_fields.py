@@ -14,8 +14,8 @@ DOCUMENT: Final = Path(__file__).parents[2] / "exporter" / "API.md"
 _TYPES: Final = {"int": "integer", "float": "number", "str": "text", "bool": "true or false"}
 _HEAD: Final = """# The API of the sidecar
 
-`GET` on the sidecar's port (9838 unless `--listen` says otherwise). The answer is JSON, of this moment or of at most two seconds ago, and a line of
-text with code 400 where the query is wrong, or 503 while the sidecar still reads its state folder.
+`GET` on the sidecar's port (9838 unless `--listen` says otherwise). The answer is JSON, of this moment or of at most two seconds ago,
+and a line of text with code 400 where the query is wrong, or 503 while the sidecar still reads its state folder.
 
 | path | answers |
 |---|---|

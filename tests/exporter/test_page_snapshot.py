@@ -294,6 +294,15 @@ class TestOtherPods:
         assert seen.words == {}
 
 
+def test_pods_that_were_never_heard_are_missing() -> None:
+    """With a shared folder, and three pods told of, one alone is one of three."""
+    look = taken(RUNS["three_pods"]()[0].pod, state_dir=True)
+    found = status(look)
+    assert found.whole is not None
+    assert (found.whole.pods_heard, found.whole.pods_expected) == (1, 3)
+    assert status(replace(look, state_dir=False)).whole is None
+
+
 def test_alone_the_page_says_so() -> None:
     """A number of one pod must not be read as that of the run."""
     [run] = RUNS["nothing"]()

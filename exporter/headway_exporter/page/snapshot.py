@@ -110,9 +110,14 @@ def status(taken: Taken, run: Run, own: Pod, words: Mapping[str, Word]) -> Statu
         unregained_rank_seconds=own.unregained_rank_seconds,
         ranks=_ranks(taken),
         gpus=strip.gpus(taken),
-        whole=_whole(run, own, words, taken.wall) if words else None,
+        whole=_whole(run, own, words, taken.wall) if words or (taken.state_dir and _of_many(run)) else None,
         sources=_sources(taken),
     )
+
+
+def _of_many(run: Run) -> bool:
+    """More pods than this one should be there, heard or not."""
+    return (run.pods_expected or 1) > 1
 
 
 def _goodput(pod: Pod) -> float | None:

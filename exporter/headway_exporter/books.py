@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from headway_exporter.curve import StepCurve
-from headway_exporter.history import History
+from headway_exporter.history import History, Recent
 from headway_exporter.labels import STATES
 
 if TYPE_CHECKING:
@@ -104,6 +104,7 @@ class SlotLedger:
         self._first = StepCurve()  # the first pass over each step: what is regained or not
         self._live = StepCurve()  # the steps that the current weights contain
         self.history = History()
+        self.recent = Recent()
         self._stack: list[_Open] = []
         self._edge = 0  # latest time that was dealt with: no later sight may reach back before it
         self._entered = 0
@@ -321,6 +322,11 @@ class SlotLedger:
             found[open_.state] = found.get(open_.state, 0) + open_.own(open_.begin, limit)
         return found
 
+    def open_stretches(self, now: int) -> list[tuple[str, int, int]]:
+        """`(state, begin, end)` of what is open and in no history yet, by the state that it would be booked as."""
+        limits = self._limits(max(now, self._edge))
+        return [(one.state, *stretch) for one, limit in limits for stretch in one.stretches(limit)]
+
     @property
     def in_reserve(self) -> bool:
         """The pending time is standby."""
@@ -349,11 +355,13 @@ class SlotLedger:
         """So much time of an interval was spent on `state`."""
         self.states[state] += amount
         self.history.add(state, begin, end, amount)
+        self.recent.add(state, begin, end, amount)
 
     def _book_run(self, state: str, begins: list[int], ends: list[int], amounts: list[int]) -> None:
         """As `_book` for each of many intervals, one after the other in time."""
         self.states[state] += sum(amounts)
         self.history.add_run(state, begins, ends, amounts)
+        self.recent.add_run(state, begins, ends, amounts)
 
     def _book_open(self, interval: _Open, until: int, state: str | None = None) -> None:
         """What is an open interval's own up to `until`, for its own state or for another."""

@@ -61,6 +61,10 @@ def main(argv: Sequence[str] | None = None, thresholds: Thresholds = DEFAULT) ->
 def _serve(options: argparse.Namespace, thresholds: Thresholds) -> int:
     opening, scrapes = Opening(options.run, options.pod_index), Scrapes()
     routes = {
+        "/": opening.page("page"),
+        "/api/v1/status": opening.page("status"),
+        "/api/v1/incidents": opening.page("incidents"),
+        "/api/v1/timeline": opening.page("timeline"),
         "/metrics": scrapes.noticed(metrics(opening)),
         "/healthz": opening.health,
         "/status.json": opening.status,
@@ -116,7 +120,8 @@ def _parser(environ: Mapping[str, str]) -> Parser:
     parser = Parser(
         "headway exporter",
         description="Follows the journals that a pod's trainer processes write and serves them as Prometheus metrics on /metrics, "
-        "with /healthz and /status.json beside it. It may start before or after the trainer and outlives its deaths.",
+        "with a status page on /, its JSON below /api/v1/, and /healthz and /status.json beside it. It may start before or after the trainer "
+        "and outlives its deaths.",
         epilog="Each option can also be given as the environment variable named with it; the option wins. Incidents are sent to an "
         "OpenTelemetry collector when OTEL_EXPORTER_OTLP_ENDPOINT names one (OTLP over HTTP).",
     )

@@ -318,7 +318,11 @@ class PodCollector(Collector):
 
     def shown(self) -> list[Sample]:
         """What a scrape shows now."""
-        return [*self._remembered(), *chain.from_iterable(map(_measured, self.instruments))]
+        return [*self._remembered(), *self.measured()]
+
+    def measured(self) -> list[Sample]:
+        """What the instruments measured last."""
+        return list(chain.from_iterable(map(_measured, self.instruments)))
 
     def _remembered(self) -> list[Sample]:
         store = self.store

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 
 FIRST_WIDTH: Final = 1_000_000_000
 MOST_STRETCHES: Final = 400
+RECENT_WIDTH: Final = 16 * FIRST_WIDTH
+"""A power of two times the first one: the stretches of a long run's history are whole numbers of these."""
+RECENT_STRETCHES: Final = 225
+"""An hour."""
 
 
 class History:
@@ -97,6 +101,13 @@ class History:
                 after = at + 1
             at = after
 
+    def copy(self) -> History:
+        """One that does not change any more."""
+        found = History()
+        found.width = self.width
+        found.stretches = {number: states.copy() for number, states in self.stretches.items()}
+        return found
+
     def wider(self, width: int) -> dict[int, dict[str, int]]:
         """The stretches put together to ones of this width, which is a power of two times its own."""
         found: dict[int, dict[str, int]] = {}
@@ -125,6 +136,43 @@ class History:
             self.stretches = self.wider(2 * self.width)
             self.width, first, last = 2 * self.width, first // 2, last // 2
         self._first, self._last = first, last
+
+
+class Recent(History):
+    """The last hour of one slot, for whoever looks on: stretches that do not widen, of which the oldest are forgotten.
+
+    It is not saved: after a restart of the sidecar the history, in its less detail, tells what was before.
+    """
+
+    __slots__ = ("_floor",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.width = RECENT_WIDTH
+        self._floor = 0
+        """Number of the oldest stretch that is kept."""
+
+    def add(self, state: str, begin: int, end: int, amount: int) -> None:
+        """As in a history; what lies before the hour is left out, however long it was."""
+        if amount <= 0:
+            return
+        self._reach(begin, end)
+        edge = self._floor * self.width
+        if begin < edge < end:
+            amount, begin = amount * (end - edge) // (end - begin), edge
+        super().add(state, begin, end, amount)
+
+    def _put(self, number: int, state: str, amount: int) -> None:
+        if number >= self._floor:
+            super()._put(number, state, amount)
+
+    def _reach(self, begin: int, end: int) -> None:  # noqa: ARG002 - the base class's signature
+        """Forgets what is older than an hour."""
+        floor = end // self.width - RECENT_STRETCHES + 1
+        if floor > self._floor:
+            self._floor = floor
+            for number in [one for one in self.stretches if one < floor]:
+                del self.stretches[number]
 
 
 def _word(saved: int | str, words: Sequence[str]) -> str:

@@ -16,7 +16,7 @@ from headway_exporter.failures import Failures
 from headway_exporter.gpus import Gpus
 from headway_exporter.health.cgroups import Container
 from headway_exporter.health.xids import XidTable
-from headway_exporter.history import History
+from headway_exporter.history import History, Recent
 from headway_exporter.incidents import Incident, State
 from headway_exporter.ledger import Ledger
 from headway_exporter.observations import GpuSeen
@@ -70,8 +70,8 @@ CLASSES: Final[tuple[type, ...]] = (
     _Open,
 )
 ENUMS: Final = (State,)
-OUTSIDE: Final = (Thresholds, XidTable)
-"""Configuration of this start, which is no memory."""
+OUTSIDE: Final = (Recent, Thresholds, XidTable)
+"""What is of this start alone, which is no memory: what somebody who looks on sees of the last hour, and configuration."""
 
 REGISTRY: Final = Registry(CLASSES, ENUMS, OUTSIDE)
 

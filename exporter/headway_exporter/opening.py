@@ -12,7 +12,7 @@ import platform
 import signal
 import threading
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 from headway import clock
 from headway._version import __version__
@@ -23,12 +23,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
 
     from headway_exporter.collectors import Sample
-    from headway_exporter.routes import Request, Response
+    from headway_exporter.page.routes import Page
+    from headway_exporter.routes import Request, Response, Route
     from headway_exporter.sidecar import Sidecar
 
 TOLD_SECONDS: Final = 2.0
 """Longest wait for a folder by somebody who is to end."""
 _LOOK_SECONDS: Final = 0.02
+_READING: Final = "the state folder is being read: ask again in a few seconds"
+
+Part = Literal["page", "status", "incidents", "timeline"]
+"""Of the status page: a method of `headway_exporter.page.routes.Page`."""
 
 
 class Opening:
@@ -43,6 +48,8 @@ class Opening:
         self.sidecar: Sidecar | None = None
         self.refused: Mapping[str, int] = {}
         self._began = clock.monotonic()
+        self._guard = threading.Lock()
+        self._page: Page | None = None
 
     def shown(self) -> list[Sample]:
         """The samples of a scrape."""
@@ -69,8 +76,33 @@ class Opening:
     def status(self, request: Request) -> Response:
         """Route: `/status.json`."""
         if self.sidecar is None:
-            return text("the state folder is being read: ask again in a few seconds", HTTPStatus.SERVICE_UNAVAILABLE)
+            return text(_READING, HTTPStatus.SERVICE_UNAVAILABLE)
         return json_document(self.sidecar.status)(request)
+
+    def page(self, part: Part) -> Route:
+        """Route: a part of the status page. What it takes is imported when somebody first asks: most pods are never looked at."""
+
+        def answer(request: Request) -> Response:
+            sidecar = self.sidecar
+            if sidecar is None:
+                return self._not_yet(part)
+            with self._guard:
+                if self._page is None:
+                    from headway_exporter.page.routes import Page
+
+                    self._page = Page(sidecar)
+            route: Route = getattr(self._page, part)
+            return route(request)
+
+        return answer
+
+    def _not_yet(self, part: Part) -> Response:
+        if part != "page":
+            return text(_READING, HTTPStatus.SERVICE_UNAVAILABLE)
+        from headway_exporter.page import html
+        from headway_exporter.page.routes import html_response
+
+        return html_response(html.opening(self.common[0]).encode(), HTTPStatus.SERVICE_UNAVAILABLE)
 
     def let_in(self, make: Callable[[], Sidecar], signals: Collection[signal.Signals]) -> signal.Signals | None:
         """Makes the sidecar, in a thread of its own since that may take long.

@@ -56,11 +56,14 @@ class _Detail:
 _DETAILS: Final = (_Detail(64, 400, 2_000, 8, 64), _Detail(32, 160, 1_000, 4, 64), _Detail(8, 100, 500, 2, 16))
 
 
-def record(pod: Pod, incident: Incident, wall: float) -> dict[str, Any]:
-    """The incident as it is known at `wall` (seconds since 1970), in JSON's types. The format is `VERSION` 1 of a line of the file."""
+def record(pod: Pod, incident: Incident, wall: float, most_bytes: int = MOST_BYTES) -> dict[str, Any]:
+    """The incident as it is known at `wall` (seconds since 1970), in JSON's types. The format is `VERSION` 1 of a line of the file.
+
+    With as much detail as fits into `most_bytes`, and never less than the least.
+    """
     for detail in _DETAILS:
         made = _record(pod, incident, wall, detail)
-        if len(_encoded(made)) <= MOST_BYTES:
+        if len(_encoded(made)) <= most_bytes:
             break
     return made
 
@@ -74,7 +77,7 @@ def due(pod: Pod) -> list[dict[str, Any]]:
     for incident in pod.failures.incidents:
         if incident.state not in CLOSED or incident.at_rest or incident.revision >= MOST_REVISIONS:
             continue
-        known = _known(incident)
+        known = fingerprint(incident)
         if known == incident.looked_at:
             incident.at_rest = _nothing_can_come(pod, incident)
             for recovery in incident.recoveries if incident.at_rest else ():
@@ -104,7 +107,7 @@ def _nothing_can_come(pod: Pod, incident: Incident) -> bool:
     return all(one.regained is not None or one.closed is None for one in incident.recoveries)
 
 
-def _known(incident: Incident) -> str:
+def fingerprint(incident: Incident) -> str:
     """Changes whenever the record may; far cheaper than the record."""
     what = [
         (incident.state.value, incident.layer, incident.attempts_now.count, incident.durable, incident.mark),

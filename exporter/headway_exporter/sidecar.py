@@ -5,6 +5,7 @@ With a state folder the same thread takes a snapshot now and then, when all that
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 from typing import TYPE_CHECKING, Any, Final
@@ -24,12 +25,13 @@ from headway_exporter.telemetry import Telemetry
 from headway_exporter.thresholds import DEFAULT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from headway_exporter.health.instruments import AnyInstrument
     from headway_exporter.health.xids import XidTable
     from headway_exporter.observations import Observation
+    from headway_exporter.pod import Pod
     from headway_exporter.thresholds import Thresholds
 
 _log = logging.getLogger("headway.exporter")
@@ -63,7 +65,8 @@ class Sidecar:
 
         `instruments` are started and stopped with it; `xids`: what the GPU driver's errors mean, None: the built-in table.
         """
-        where = Where(directory, run, pod_index, silence_seconds, thresholds, xids)
+        self.where = where = Where(directory, run, pod_index, silence_seconds, thresholds, xids)
+        self.state_dir = state_dir
         folder = None if state_dir is None else pod_folder(state_dir, run, pod_index)
         beginning = without_memory(where) if folder is None else begin(where, folder)
         self._pod = beginning.pod
@@ -135,6 +138,22 @@ class Sidecar:
             return self._store.published.status
         with self._lock:
             return status(self._pod, self.collector.dropped)
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[Pod]:
+        """The pod, which stands still meanwhile: for who copies from it, and is quick about it."""
+        with self._lock:
+            yield self._pod
+
+    @property
+    def state_trouble(self) -> str | None:
+        """Why the state folder is not written, for people; None while all is well, or there is none."""
+        return None if self._store is None else self._store.trouble
+
+    def every_second(self, chore: Callable[[], None]) -> None:
+        """Has something done with the state folder, which may hang, where it keeps nobody waiting; without a folder it is not done."""
+        if self._store is not None:
+            self._store.every_second(chore)
 
     def poll(self) -> None:
         """Reads what is new and folds it."""

@@ -14,14 +14,30 @@ from headway_exporter.observations import NANOSECONDS
 from headway_exporter.status import plain, status
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from headway_exporter.distribution import Distribution
+    from headway_exporter.history import History
     from headway_exporter.pod import Pod
 
 
 def summary(pod: Pod, dropped: Mapping[str, int], wall: float) -> dict[str, Any]:
     """A JSON object without NaN; what is not known is null. Times are seconds since 1970, durations seconds.
+
+    Args:
+        pod: what is known.
+        dropped: what could not be used, by reason, wherever it was noticed.
+        wall: when this is, seconds since 1970.
+    """
+    known = pod.failures
+    return figures(pod, dropped, wall) | {
+        "history": history(pod),  # long, and plain already
+        "open": None if known.open is None else plain(records.record(pod, known.open, wall)),
+    }
+
+
+def figures(pod: Pod, dropped: Mapping[str, int], wall: float) -> dict[str, Any]:
+    """The same without what takes time to tell: the history, and the incident that is open.
 
     Args:
         pod: what is known.
@@ -44,9 +60,8 @@ def summary(pod: Pod, dropped: Mapping[str, int], wall: float) -> dict[str, Any]
         "recovery_phases": [[layer, phase, seconds] for (layer, phase), seconds in sorted(known.phases.items())],
         "restart_causes": [[layer, cause, count] for (layer, cause), count in sorted(known.causes.items())],
         "replay_checks": dict(pod.replay_checks.results),
-        "open": None if known.open is None else records.record(pod, known.open, wall),
     }
-    return {**glance, **plain(more), "history": history(pod)}  # long, and plain already
+    return {**glance, **plain(more)}
 
 
 MOST_STRETCHES_TOLD: Final = 6_400
@@ -59,26 +74,40 @@ def distribution(known: Distribution) -> dict[str, Any]:
 
 
 def history(pod: Pod) -> dict[str, Any]:
-    """Rank-seconds by state in stretches of time; stretch n of each slot begins n widths after `begin_wall`."""
-    books = {number: slot.history for number, slot in pod.ledger.slots.items() if slot.history.stretches}
+    """What each slot's time went to; see `stretches`."""
+    books = {number: slot.history for number, slot in pod.ledger.slots.items()}
+    return stretches(books, {number: slot.rank for number, slot in pod.slots.items()}, pod.wall_of)
+
+
+def stretches(
+    books: Mapping[int, History], ranks: Mapping[int, int | None], wall_of: Callable[[float], float]
+) -> dict[str, Any]:
+    """Rank-seconds by state in stretches of time; stretch n of each slot begins n widths after `begin_wall`.
+
+    Args:
+        books: the histories by slot.
+        ranks: the slots' ranks; a slot that is not in it has its own number.
+        wall_of: seconds since 1970 of a moment on the monotonic clock.
+    """
+    books = {number: one for number, one in books.items() if one.stretches}
     width = max((one.width for one in books.values()), default=NANOSECONDS)
     wide = {number: one.wider(width) for number, one in books.items()}
     while sum(map(len, wide.values())) > MOST_STRETCHES_TOLD:
         width *= 2
         wide = {number: one.wider(width) for number, one in books.items()}
-    first = min((min(stretches) for stretches in wide.values()), default=0)
+    first = min((min(found) for found in wide.values()), default=0)
     return {
-        "begin_wall": pod.wall_of(first * width / NANOSECONDS),
+        "begin_wall": wall_of(first * width / NANOSECONDS),
         "width_seconds": width / NANOSECONDS,
         "slots": {
             str(number): {
-                "rank": pod.slots[number].rank if number in pod.slots else number,
+                "rank": ranks.get(number, number),
                 "buckets": [
                     [at - first, {state: amount / NANOSECONDS for state, amount in states.items()}]
-                    for at, states in sorted(stretches.items())
+                    for at, states in sorted(found.items())
                 ],
             }
-            for number, stretches in sorted(wide.items())
+            for number, found in sorted(wide.items())
         },
     }
 

@@ -1,10 +1,12 @@
-"""The parts of the README that the code knows better: `python tests/contract/readme.py` writes them anew (`make docs`)."""
+"""What of the README and the API's document the code knows better: `python tests/contract/readme.py` writes it anew (`make docs`)."""
 
 from __future__ import annotations
 
 import re
 import sys
 from pathlib import Path
+
+import api_fields
 
 from headway.cli import COMMANDS
 from headway_exporter import schema
@@ -42,3 +44,4 @@ def rendered(text: str) -> str:
 
 if __name__ == "__main__":
     README.write_text(rendered(README.read_text()))
+    api_fields.DOCUMENT.write_text(api_fields.document())

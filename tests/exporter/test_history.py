@@ -13,7 +13,7 @@ from state_story import RUNS
 from test_accounting_properties import in_order, new_pod, sequences
 
 from headway_exporter.codec import CodecError, Encoder, decode
-from headway_exporter.history import FIRST_WIDTH, MOST_STRETCHES, History
+from headway_exporter.history import FIRST_WIDTH, MOST_STRETCHES, RECENT_STRETCHES, RECENT_WIDTH, History, Recent
 from headway_exporter.memory import REGISTRY
 from headway_exporter.packing import packed
 from headway_exporter.pod import Pod
@@ -173,3 +173,44 @@ def test_many_slots_tell_less_of_each() -> None:
     assert sum(len(one["buckets"]) for one in told["slots"].values()) <= MOST_STRETCHES_TOLD
     for one in told["slots"].values():
         assert sum(states["eval"] for _, states in one["buckets"]) == pytest.approx(MOST_STRETCHES)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(intervals, max_size=30))
+def test_the_last_hour_is_what_the_history_has_of_it(found: list[tuple[int, int, int]]) -> None:
+    """Whatever is booked in whatever order: what lies in the hour is there to the nanosecond that a division costs, and nothing older."""
+    recent, fine = Recent(), {}
+    for begin, length, amount in found:
+        part = min(amount, length)
+        recent.add("init", begin, begin + length, part)
+        if part:
+            fine[begin, length] = fine.get((begin, length), 0) + part
+    last = max((begin + length for begin, length in fine), default=0) // RECENT_WIDTH
+    edge = (last - RECENT_STRETCHES + 1) * RECENT_WIDTH
+    inside = sum(
+        part * (begin + length - max(begin, edge)) / length
+        for (begin, length), part in fine.items()
+        if begin + length > edge
+    )
+    assert abs(summed(recent).get("init", 0) - inside) <= len(found) + inside * 1e-9
+    assert all(last - RECENT_STRETCHES < number <= last for number in recent.stretches)
+
+
+def test_the_last_hour_of_many_steps_at_once_is_that_of_each_alone() -> None:
+    """Who catches up with hours of steps sees the same last hour as who was there all the time."""
+    begins = [at * SECOND * 7 // 10 for at in range(20_001)]
+    ends, amounts = [begin + SECOND * 7 // 10 for begin in begins], [SECOND // 2] * len(begins)
+    at_once, alone = Recent(), Recent()
+    at_once.add_run("productive", begins, ends, amounts)
+    for interval in zip(begins, ends, amounts, strict=True):
+        alone.add("productive", *interval)
+    assert at_once.stretches == alone.stretches
+    assert len(alone.stretches) == RECENT_STRETCHES
+
+
+def test_an_interval_of_a_year_costs_no_more_than_an_hour() -> None:
+    """A pod that was gone for long leaves an hour of it, not a million stretches."""
+    recent = Recent()
+    recent.add("down", 0, 365 * 86_400 * SECOND, 365 * 86_400 * SECOND)
+    assert set(recent.stretches[max(recent.stretches) - 1].items()) == {("down", RECENT_WIDTH)}
+    assert len(recent.stretches) <= RECENT_STRETCHES

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
+from browser import CHROMIUM, OPTIONS
 from report_story import Story, four_faults, loop, quiet, ten_thousand, three_pods
 
 from headway_exporter.report.load import load
@@ -22,9 +22,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.slow
 
-CHROMIUM: Final = next(
-    (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None
-)
 DEMO: Final = Path(__file__).parents[2] / "demo-output" / "postmortem.html"
 """What `make demo` leaves."""
 DARK: Final = "--blink-settings=preferredColorScheme=0"
@@ -151,7 +148,7 @@ def measure_pages(sources: list[str], folder: Path, width: int, *, dark: bool = 
 
 def browse(page: Path, folder: Path, *, dark: bool) -> str:
     """The page as the browser has understood it; what it writes to its console is a failure."""
-    command = [str(CHROMIUM), "--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"]
+    command = [str(CHROMIUM), *OPTIONS]
     command += ["--enable-logging=stderr", f"--user-data-dir={folder / 'profile'}", "--window-size=1400,1000"]
     command += ["--virtual-time-budget=3000"]  # until the frame has sent its message
     command += [DARK] if dark else []

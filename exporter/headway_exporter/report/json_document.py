@@ -20,7 +20,7 @@ import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
-from headway_exporter.report.page import plain
+from headway_exporter.report.environment import plain
 from headway_exporter.report.words import CAUSE_CLASS
 
 if TYPE_CHECKING:

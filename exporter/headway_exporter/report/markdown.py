@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from headway_exporter.report import units, words
-from headway_exporter.report.page import LEVEL_WORDS, first_step, origin_words, plain, since
+from headway_exporter.report.environment import LEVEL_WORDS, origin_words, plain, since
 from headway_exporter.report.saves import sentences
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ def _row(report: Report, one: Incident, number: int) -> tuple[str, ...]:
         units.whole(one.attempts),
         units.whole(one.steps_lost),
         _lost(report, one.lost),
-        units.duration(first_step(one)),
+        units.duration(one.seconds_to_first_step),
     )
 
 

@@ -189,6 +189,12 @@ class Incident:
         return sum(one.steps_lost or 0 for one in self.lead.recoveries)
 
     @property
+    def seconds_to_first_step(self) -> float | None:
+        """Until training went on for good: from the failure to the first step of the last recovery; None when it did not."""
+        last = self.lead.recoveries[-1:]
+        return _between(self.opened_wall, last[0].first_step_wall) if last else None
+
+    @property
     def attempts(self) -> int:
         """The most that any pod counted: the others may have been gone for some of them."""
         return max(one.attempts for one in self.records)

@@ -129,7 +129,7 @@ def pod(summary: Mapping[str, Json], index: str, written_wall: float) -> Pod:
         replay_checks=fields.counts(summary.get("replay_checks")),
         thresholds=told(fields.mapping(summary.get("thresholds"))),
         dropped=fields.counts(summary.get("dropped")),
-        history=_history(summary.get("history")),
+        history=history(summary.get("history")),
     )
 
 
@@ -285,7 +285,8 @@ def _phases(value: Json) -> list[tuple[str, str, float]]:
     ]
 
 
-def _history(value: Json) -> History | None:
+def history(value: Json) -> History | None:
+    """The history in a pod's summary."""
     source = fields.mapping(value)
     begin, width = fields.wall(source.get("begin_wall")), fields.amount(source.get("width_seconds"))
     if begin is None or not width:

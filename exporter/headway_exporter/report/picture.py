@@ -23,13 +23,15 @@ COLUMNS: Final = 400
 HEIGHT: Final = 20
 """Of a row, in units in which shares are rounded."""
 MOST_ROWS: Final = 64
+PENDING: Final = "pending"
+"""Time whose state only its end will tell; on the status page."""
 ORDER: Final = tuple(
     sorted(
-        STATES,
+        (*STATES, PENDING),
         key=lambda name: (
             name in ("init", "detect", "restart", "down"),
             name not in ("productive", "replay"),
-            STATES.index(name),
+            (*STATES, PENDING).index(name),
         ),
     )
 )
@@ -87,15 +89,26 @@ class Picture:
     marks: tuple[Mark, ...]
     date: str
 
+    @property
+    def most_marks(self) -> int:
+        """Incidents in the column that has most."""
+        return max((mark.count for mark in self.marks), default=1)
 
-def picture(run: Run) -> Picture | None:
-    """The timeline, or None when no pod has any history."""
+
+def picture(run: Run, first_number: int = 1, most_rows: int = MOST_ROWS) -> Picture | None:
+    """The timeline, or None when no pod has any history.
+
+    Args:
+        run: whose.
+        first_number: number of the first incident that it has.
+        most_rows: rows that there is room for.
+    """
     spans = [_span(pod.history) for pod in run.pods if pod.history is not None and pod.history.slots]
     if not spans:
         return None
     begin = min(one[0] for one in spans)
     end = max(max(one[1] for one in spans), begin + 1.0)
-    kind, series = _series(run.pods, begin, end)
+    kind, series = _series(run.pods, begin, end, most_rows)
     rows = tuple(_row(name, columns) for name, columns in series)
     seen = {state for row in rows for state in row.paths}
     return Picture(
@@ -105,7 +118,7 @@ def picture(run: Run) -> Picture | None:
         row_kind=kind,
         states=tuple(state for state in ORDER if state in seen),
         ticks=ticks(begin, end),
-        marks=_marks(run, begin, end),
+        marks=_marks(run, begin, end, first_number),
         date=units.utc(begin)[:10],
     )
 
@@ -115,13 +128,15 @@ def _span(history: History) -> tuple[float, float]:
     return history.begin_wall, history.begin_wall + (last + 1) * history.width_seconds
 
 
-def _series(pods: Sequence[Pod], begin: float, end: float) -> tuple[str, list[tuple[str, list[Column]]]]:
+def _series(
+    pods: Sequence[Pod], begin: float, end: float, most_rows: int
+) -> tuple[str, list[tuple[str, list[Column]]]]:
     """What a row is, and each row's name and columns."""
     ranks = sum(len(pod.history.slots) for pod in pods if pod.history is not None)
-    if ranks <= MOST_ROWS:
+    if ranks <= most_rows:
         return "rank", _by_rank(pods, begin, end)
     whole = [(pod.index, _pod_columns(pod.history, begin, end)) for pod in pods if pod.history is not None]
-    size = -(-len(whole) // MOST_ROWS)
+    size = -(-len(whole) // most_rows)
     if size == 1:
         return "pod", [(f"pod {index}", columns) for index, columns in whole]
     groups = [whole[at : at + size] for at in range(0, len(whole), size)]
@@ -244,8 +259,10 @@ def _clock(wall: float, step: float) -> str:
     return text[11:19] if step < 60 else text[11:16]
 
 
-def _marks(run: Run, begin: float, end: float) -> tuple[Mark, ...]:
-    inside = [(number, one) for number, one in enumerate(run.incidents, 1) if begin <= one.opened_wall <= end]
+def _marks(run: Run, begin: float, end: float, first_number: int) -> tuple[Mark, ...]:
+    inside = [
+        (number, one) for number, one in enumerate(run.incidents, first_number) if begin <= one.opened_wall <= end
+    ]
     if len(inside) <= MOST_MARKS:
         return tuple(
             Mark(

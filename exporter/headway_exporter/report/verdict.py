@@ -42,9 +42,9 @@ def verdict(run: Run, books: Accounts) -> Verdict:
     fate = fate_of(run)
     recurring = [one for one in run.incidents if one.recurring]
     closed = outcomes["recovered"] + outcomes["abandoned"]
-    parts = [part for part in (_opening(run, fate), _incidents(run, fate), _goodput(run, books)) if part]
+    parts = [part for part in (opening(run, fate), _incidents(run, fate), goodput(run, books)) if part]
     headline = "; ".join(
-        parts or [f"{fate}{_position(run)}"]
+        parts or [f"{fate}{position(run)}"]
     )  # finished, no incident with a verdict, and no time is known
     return Verdict(
         fate=fate,
@@ -86,9 +86,9 @@ def _level(fate: Fate, run: Run) -> Level:
     return "good"
 
 
-def _opening(run: Run, fate: Fate) -> str:
+def opening(run: Run, fate: Fate) -> str:
     """Where the run stands, unless it simply finished."""
-    at = _position(run)
+    at = position(run)
     if fate == "finished":
         return "" if run.incidents else f"finished without an incident{at}"
     if fate == "running":
@@ -98,9 +98,9 @@ def _opening(run: Run, fate: Fate) -> str:
     if fate == "stopped":
         return f"stopped by its operator{at}"
     gone = units.duration(run.read_wall - run.last_wall) if run.last_wall is not None else "long"
-    opening = f"abandoned{at}" if fate == "abandoned" else f"silent for {gone}{at}"
+    words = f"abandoned{at}" if fate == "abandoned" else f"silent for {gone}{at}"
     last = run.incidents[-1] if run.incidents else None
-    return opening if last is None or last.outcome not in ("open", "abandoned") else f"{opening} after: {_what(last)}"
+    return words if last is None or last.outcome not in ("open", "abandoned") else f"{words} after: {_what(last)}"
 
 
 def _failing(run: Run, at: str) -> str:
@@ -117,7 +117,8 @@ def _what(incident: Incident) -> str:
     return f"{what}, {units.plural(incident.attempts, 'attempt')}{gained} since {units.utc_words(incident.opened_wall)}"
 
 
-def _position(run: Run) -> str:
+def position(run: Run) -> str:
+    """Which step it is at: ` at step 120 of 300`."""
     step = run.step if run.step is not None else run.high_water_step
     if step is None:
         return ""
@@ -141,7 +142,8 @@ def _incidents(run: Run, fate: Fate) -> str:
     return f"recovered {units.whole(recovered)} of {units.plural(len(over), 'incident')}"
 
 
-def _goodput(run: Run, books: Accounts) -> str:
+def goodput(run: Run, books: Accounts) -> str:
+    """What its time was good for, and what the largest loss was."""
     if books.training_goodput is None:
         return "where its time went is not known: no ledger could be read" if not run.pods else ""
     kind = "GPU" if run.on_gpus else "rank"
@@ -155,7 +157,7 @@ def _goodput(run: Run, books: Accounts) -> str:
 def _facts(run: Run, fate: Fate, recurring: list[Incident]) -> list[str]:
     facts = []
     if fate == "finished" and run.incidents:
-        facts.append(f"The run finished{_position(run)}.")
+        facts.append(f"The run finished{position(run)}.")
     if recurring:
         some = units.plural(len(recurring), "incident was", "incidents were")
         facts.append(f"{some} recurring: one failure came again before anything was gained.")

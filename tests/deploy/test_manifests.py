@@ -289,6 +289,7 @@ def test_the_trainer_is_given_options_that_it_has(
         assert options.nnodes == str(job["spec"]["completions"])
         assert options.nproc_per_node == variables["RANKS_PER_POD"]
         assert options.rdzv_endpoint == f"{variables['MASTER_HOST']}:{LAUNCHER_PORT}"
+        assert variables["MASTER_PORT"] == str(LAUNCHER_PORT)
         assert options.rdzv_conf == f"is_host={int(index == 0)}"
         assert options.rdzv_id == job["metadata"]["name"]
     for name, value in variables.items():

@@ -34,6 +34,8 @@ CHART: Final = EXPORTER / "chart"
 OLDEST: Final = "1.29"
 """The first version in which a native sidecar and a failure budget for each index need no feature gate."""
 VERSIONS: Final = (OLDEST, "1.33", "1.37")
+JOBS: Final = [TRAINER / "base", *(TRAINER / "overlays" / name for name in ("cpu", "gpu", "efa", "eks"))]
+"""Kustomizations of a whole job."""
 _OPERATORS: Final = {"PodMonitor": operator.PodMonitor, "PrometheusRule": operator.PrometheusRule}
 _FACTS: Final = {
     "metadata.labels['batch.kubernetes.io/job-name']": "job",
@@ -128,6 +130,11 @@ def only(objects: Iterable[Object], kind: str) -> Object:
     return found
 
 
+def job_in(place: Path) -> Object:
+    """The job of a kustomization."""
+    return only(kustomized(place), "Job")
+
+
 def pod_of(job: Object) -> Object:
     """The pod that the job makes."""
     pod: Object = job["spec"]["template"]
@@ -139,6 +146,11 @@ def container(job: Object, name: str) -> Object:
     spec = pod_of(job)["spec"]
     (found,) = [one for one in [*spec["initContainers"], *spec["containers"]] if one["name"] == name]
     return dict(found)
+
+
+def each_container(job: Object) -> list[Object]:
+    """The sidecar and the trainer."""
+    return [container(job, "headway"), container(job, "trainer")]
 
 
 def environment(one: Object, job: Object, index: int = 0, failures: str = "") -> dict[str, str]:
@@ -185,3 +197,6 @@ def _are_named(items: list[Any]) -> bool:
 def image(name: str) -> str:
     """An image as this version calls it."""
     return f"{name}:{__version__}"
+
+
+each_job = pytest.mark.parametrize("place", JOBS, ids=shown)

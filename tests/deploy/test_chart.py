@@ -66,7 +66,13 @@ def test_so_do_its_options(tmp_path: Path) -> None:
 def everything() -> dict[str, Any]:
     """Each value other than its default."""
     digest = "sha256:" + "0a" * 32
-    claim = {"create": True, "claimName": "own", "storageClassName": "fast", "accessModes": ["ReadWriteOnce"], "size": "1Gi"}
+    claim = {
+        "create": True,
+        "claimName": "own",
+        "storageClassName": "fast",
+        "accessModes": ["ReadWriteOnce"],
+        "size": "1Gi",
+    }
     env = [{"name": "EXTRA", "value": "1"}]
     return {
         "images": {
@@ -127,7 +133,10 @@ def test_every_value_arrives() -> None:
     sidecar, trainer = manifests.container(job, "headway"), manifests.container(job, "trainer")
     spec = manifests.pod_of(job)["spec"]
     own = everything()
-    assert (sidecar["image"], trainer["image"]) == (f"r.example/e@{own['images']['exporter']['digest']}", "r.example/t:9.9.9")
+    assert (sidecar["image"], trainer["image"]) == (
+        f"r.example/e@{own['images']['exporter']['digest']}",
+        "r.example/t:9.9.9",
+    )
     assert (sidecar["imagePullPolicy"], trainer["imagePullPolicy"]) == ("Always", "IfNotPresent")
     assert spec["imagePullSecrets"] == own["imagePullSecrets"]
     assert sidecar["resources"]["requests"] == {"cpu": "30m", "memory": "64Mi"}
@@ -141,20 +150,27 @@ def test_every_value_arrives() -> None:
     assert volumes["headway-state"]["persistentVolumeClaim"]["claimName"] == "own"
     assert volumes["checkpoints"]["persistentVolumeClaim"]["claimName"] == "others"
     claims = {one["metadata"]["name"]: one["spec"] for one in objects if one["kind"] == "PersistentVolumeClaim"}
-    expected = {"accessModes": ["ReadWriteOnce"], "storageClassName": "fast", "resources": {"requests": {"storage": "1Gi"}}}
+    expected = {
+        "accessModes": ["ReadWriteOnce"],
+        "storageClassName": "fast",
+        "resources": {"requests": {"storage": "1Gi"}},
+    }
     assert claims == {"own": expected, "others": expected}
     variables = manifests.environment(trainer, job)
-    assert variables.items() >= {
-        "HEADWAY_PODS": "4",
-        "RANKS_PER_POD": "8",
-        "MASTER_HOST": "mine-0.mine",
-        "MAX_RESTARTS": "7",
-        "HEARTBEAT_TIMEOUT_SECONDS": "700",
-        "FIRST_HEARTBEAT_TIMEOUT_SECONDS": "800",
-        "HEADWAY_TRAIN_MODEL__PRESET": "small",
-        "HEADWAY_TRAIN_STEPS": "2000",
-        "EXTRA": "1",
-    }.items()
+    assert (
+        variables.items()
+        >= {
+            "HEADWAY_PODS": "4",
+            "RANKS_PER_POD": "8",
+            "MASTER_HOST": "mine-0.mine",
+            "MAX_RESTARTS": "7",
+            "HEARTBEAT_TIMEOUT_SECONDS": "700",
+            "FIRST_HEARTBEAT_TIMEOUT_SECONDS": "800",
+            "HEADWAY_TRAIN_MODEL__PRESET": "small",
+            "HEADWAY_TRAIN_STEPS": "2000",
+            "EXTRA": "1",
+        }.items()
+    )
     assert manifests.environment(sidecar, job)["EXTRA"] == "1"
     assert (job["spec"]["completions"], job["spec"]["backoffLimitPerIndex"]) == (4, 3)
     assert trainer["securityContext"]["capabilities"] == {"drop": ["ALL"], "add": ["IPC_LOCK"]}

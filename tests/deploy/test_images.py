@@ -88,7 +88,9 @@ def test_it_runs_as_the_user_of_the_manifests(name: str) -> None:
     """By number, since `runAsNonRoot` believes no name; the same in the image and in the pod."""
     (user,) = [rest for word, rest in final_stage(name) if word == "USER"]
     job = manifests.only(manifests.kustomized(TRAINER / "base"), "Job")
-    context: dict[str, Any] = manifests.container(job, "headway" if name == "exporter" else "trainer")["securityContext"]
+    context: dict[str, Any] = manifests.container(job, "headway" if name == "exporter" else "trainer")[
+        "securityContext"
+    ]
     assert user == f"{context['runAsUser']}:{context['runAsGroup']}"
     assert context["runAsUser"] > 0
 

@@ -24,7 +24,8 @@ def hosts(folder: Path, job: str, service: str) -> Path:
     """What the cluster's DNS and the kubelet would tell; each pod has an address of its own."""
     names = [f"{job}-{index}.{service}" for index in PODS]
     lines = [
-        f"127.0.1.{1 + index} {name}.training.svc.cluster.local {job}-{index} {name}" for index, name in enumerate(names)
+        f"127.0.1.{1 + index} {name}.training.svc.cluster.local {job}-{index} {name}"
+        for index, name in enumerate(names)
     ]
     file = folder / "hosts"
     file.write_text("127.0.0.1 localhost\n" + "\n".join(lines) + "\n")
@@ -35,14 +36,16 @@ def variables(name: str, job: manifests.Object, index: int, folder: Path, more: 
     """The container's environment, with the volumes' folders below `folder`; the journals are each pod's own."""
     given = environment(container(job, name), job, index)
     places = {"/run/headway": f"{folder}/journal-{index}", "/var/lib/headway": f"{folder}/state"}
-    moved = {key: places.get(value, value).replace("/checkpoints", f"{folder}/checkpoints") for key, value in given.items()}
+    moved = {
+        key: places.get(value, value).replace("/checkpoints", f"{folder}/checkpoints") for key, value in given.items()
+    }
     return simulated_nodes.surroundings({**moved, **more})
 
 
 @pytest.mark.e2e
 @pytest.mark.alone
 def test_two_pods_find_each_other_by_name_and_train(tmp_path: Path) -> None:
-    """Commands and variables of the rendered Job: the ranks of two hosts meet at the DNS name of pod 0, and each sidecar has its pod's series."""
+    """By the rendered Job's commands and variables ranks of two hosts meet at pod 0's DNS name, and each sidecar has its pod's series."""
     simulated_nodes.need_namespaces()
     job = manifests.only(manifests.kustomized(TRAINER / "overlays" / "cpu"), "Job")
     name, service = job["metadata"]["name"], manifests.pod_of(job)["spec"]["subdomain"]
@@ -63,9 +66,7 @@ def test_two_pods_find_each_other_by_name_and_train(tmp_path: Path) -> None:
                 one = container(job, part)
                 command = simulated_nodes.on_host(f"{name}-{index}", table, [*one["command"], *one.get("args", [])])
                 given = variables(part, job, index, tmp_path, more)
-                process = stack.enter_context(
-                    simulated_nodes.started(command, given, tmp_path / f"{part}-{index}.log")
-                )
+                process = stack.enter_context(simulated_nodes.started(command, given, tmp_path / f"{part}-{index}.log"))
                 trainers += [process] if part == "trainer" else []
         for index, process in enumerate(trainers):
             wait_until(lambda: process.poll() is not None, f"pod {index} ended", 200, tmp_path / f"trainer-{index}.log")  # noqa: B023 - called at once

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-
 import re
 import shlex
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 import manifests
@@ -34,7 +34,7 @@ def commands(section: str, program: str) -> list[list[str]]:
 
 def after(words: list[str], option: str) -> list[str]:
     """The values of an option."""
-    return [value for name, value in itertools.pairwise(words) if name == option]
+    return [value for name, value in pairwise(words) if name == option]
 
 
 def test_what_is_applied_can_be_applied() -> None:

@@ -99,7 +99,7 @@ def test_slurm_finds_its_options() -> None:
     first_command = next(number for number, line in enumerate(lines) if line and not line.startswith("#"))
     options = [number for number, line in enumerate(lines) if line.startswith("#SBATCH ")]
     assert lines[0] == "#!/usr/bin/env bash"
-    assert len(options) == 5
+    assert len(options) == 7
     assert max(options) < first_command
 
 

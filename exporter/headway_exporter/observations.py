@@ -242,6 +242,35 @@ class PodStatusSeen:
         return round(self.mono * 1e6), 3
 
 
+@dataclass(frozen=True, slots=True)
+class PortSeen:
+    """A port of a network card that has, or once had, a link."""
+
+    device: str
+    number: str
+    linked: bool
+    errors: tuple[tuple[str, int], ...] = ()
+    """What it has counted since its driver was loaded, by kind (`labels.NIC_ERRORS`); what it does not count is not there."""
+
+
+@dataclass(frozen=True, slots=True)
+class NicsSeen:
+    """All ports of this machine's network cards that have, or once had, a link."""
+
+    boot: str
+    """Names this start of this machine: on another one the same names are other cards."""
+    ports: tuple[PortSeen, ...]
+    mono: float
+    """When they were read."""
+    wall: float
+    """Seconds since 1970."""
+
+    @property
+    def key(self) -> Key:
+        """Its place in time."""
+        return round(self.mono * 1e6), 1
+
+
 Key = tuple[int, int]
 """Place in time: microseconds, and at equal times steps before events before deaths.
 
@@ -249,7 +278,9 @@ Journal lines round to microseconds, so a step that came just before a line must
 comes before its death.
 """
 
-Observation = EventSeen | StepSeen | StepsSeen | DeathSeen | VerdictSeen | GpuSeen | GpusFound | PodStatusSeen
+Observation = (
+    EventSeen | StepSeen | StepsSeen | DeathSeen | VerdictSeen | GpuSeen | GpusFound | NicsSeen | PodStatusSeen
+)
 
 
 @dataclass(frozen=True, slots=True)

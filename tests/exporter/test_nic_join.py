@@ -246,8 +246,8 @@ def test_a_failure_that_began_on_another_pod() -> None:
     assert [story.answer for story in pods] == [("app_exception", 0, "confirmed")] * 2
     named = NicStory(pod=1, pods=2)
     named.card(21.0, linked=False)
-    named.event(0, "interruption", 22.0, records=[{"rank": 0, "kind": "TERMINATED"}])  # a rank of the other pod
-    assert named.answer[:2] == ("process_killed", 0)
+    named.event(0, "interruption", 22.0, records=[{"rank": 0, "kind": "HARD_TIMEOUT"}])  # a rank of the other pod
+    assert named.answer == ("hang_hard", 0, "confirmed")
 
 
 def test_a_hang_of_all_pods() -> None:

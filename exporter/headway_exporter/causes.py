@@ -26,6 +26,8 @@ SIGKILL: Final = 9
 SIGUSR1: Final = 10
 """What NVRx's monitor can be told to kill with, so that its kill is not mistaken for another's."""
 SIGTERM: Final = 15
+_KILLED_BY_SHELL: Final = 128 + SIGKILL
+"""What a shell around a process that was killed ends with."""
 
 VAGUE: Final = frozenset({"unknown", "collective_timeout", "peer_failure"})
 """Causes that say that the true one is not known here."""
@@ -313,13 +315,12 @@ def _hard_timeout(scene: Scene, slot: int) -> float:
 
 
 def _by_exit_code(scene: Scene, code: int | None) -> Diagnosis:
-    """None: a death that nobody told the code of, most likely a kill."""
+    """None: a death that nobody told the code of, most likely a kill. The kernel's own count of such kills is beyond doubt."""
+    oom = scene.oom_rose is not None and scene.oom_rose >= scene.begin
+    if oom and code in (None, -SIGKILL, _KILLED_BY_SHELL):
+        return Diagnosis("host_oom", None, "confirmed", alternatives=("process_killed",))
     if code is not None and code >= 0:
         return Diagnosis("process_exited", None, "confirmed")
-    oom = scene.oom_rose is not None and scene.oom_rose >= scene.begin
-    if oom and code in (None, -SIGKILL):
-        sure: Confidence = "likely" if code is None else "confirmed"
-        return Diagnosis("host_oom", None, sure, alternatives=("process_killed",))
     if code is None:
         return Diagnosis("process_killed", None, "likely", alternatives=("process_exited", "host_oom"))
     return Diagnosis("process_killed", None, "confirmed", alternatives=("host_oom",) if code == -SIGKILL else ())

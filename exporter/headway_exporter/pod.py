@@ -498,7 +498,7 @@ class Pod:
             books.reached(_ns(event.mono), step - 1)  # the newest may yet be on its way through the ring
         self._writer_dropped(slot, event.fields)
         self.info.phase_gaps_seen(event.fields.get("phase_gaps", {}))
-        self.container.sample(event)
+        self.container.sample(slot.number, event)
         self._out_of_memory(event.mono, event.wall, 0.0)
 
     def _writer_dropped(self, slot: Slot, fields: Any) -> None:

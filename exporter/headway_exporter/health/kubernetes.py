@@ -23,6 +23,8 @@ import gc
 import importlib
 import json
 import logging
+import socket
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -30,7 +32,7 @@ from urllib.parse import quote, urlencode
 
 from headway import clock
 from headway_exporter.health.instruments import AbsentError, Instrument
-from headway_exporter.health.pod_status import Look, happenings, predecessors, restarts, selector, uid
+from headway_exporter.health.pod_status import Look, gone, happenings, predecessors, restarts, selector, uid
 from headway_exporter.observations import PodStatusSeen
 
 if TYPE_CHECKING:
@@ -46,16 +48,27 @@ EVERY_SECONDS: Final = 10.0
 DEADLINE_SECONDS: Final = 30.0
 CONNECT_SECONDS: Final = 3.0
 ANSWER_SECONDS: Final = 5.0
+WHOLE_SECONDS: Final = 12.0
+"""For a whole answer: one that comes byte by byte is never late by `ANSWER_SECONDS`."""
+MOST_WAIT_SECONDS: Final = 300.0
+"""How long the API is believed when it asks to be left alone."""
 LAST_SECONDS: Final = 4.0
 """How long the sidecar's end waits for a last answer."""
 PREDECESSORS_SECONDS: Final = 300.0
 """Time in which the earlier pods are looked for: whatever ended before this pod began is told by then."""
 PREDECESSORS_EVERY_SECONDS: Final = 30.0
 MOST_BYTES: Final = 8 << 20
+"""Of a list."""
+MOST_POD_BYTES: Final = 2 << 20
+"""Of one pod: the API's own database takes no more than 1.5 MiB of one object."""
 MOST_LISTED: Final = 64
+MOST_TIMES_MISSING: Final = 2
+"""Answers in a row that there is no such pod before that is believed of one that was there."""
 _FROM_MEMORY: Final = "0"
 """Resource version: whatever the API server knows without asking its database. A thousand pods ask."""
 _FORBIDDEN: Final = 403
+_NOT_FOUND: Final = 404
+_BUSY: Final = frozenset({429, 503})
 _OK: Final = 200
 
 
@@ -65,6 +78,22 @@ class KubernetesError(Exception):
 
 class ForbiddenError(KubernetesError):
     """The service account has not the right that the question needs."""
+
+
+class NoSuchPodError(KubernetesError):
+    """There is no such pod, or none any more."""
+
+
+class BusyError(KubernetesError):
+    """The API asks to be left alone for a while.
+
+    Attributes:
+        seconds: how long.
+    """
+
+    def __init__(self, message: str, seconds: float) -> None:
+        super().__init__(message)
+        self.seconds = seconds
 
 
 @dataclass(frozen=True)
@@ -102,6 +131,13 @@ class PodProbe:
         self._began = clock.monotonic()
         self._looked = -PREDECESSORS_EVERY_SECONDS
         self._api: Api | None = None
+        self._account: object = None
+        """What the service account's files were when `_api` was made."""
+        self._pod: Mapping[str, Any] | None = None
+        """The newest answer."""
+        self._missing = 0
+        self._busy: tuple[float, str] | None = None
+        """Until when the API wants to be left alone, CLOCK_MONOTONIC seconds, and what it said."""
         self._said: set[str] = set()
 
     def read(self) -> Answer:
@@ -111,6 +147,7 @@ class PodProbe:
             AbsentError: this is no pod that may ask.
             KubernetesError: the API gave no answer.
         """
+        self._let_alone()
         api, place = self._connected(), self._place
         namespace = place.namespace or self._own_namespace()
         try:
@@ -121,11 +158,38 @@ class PodProbe:
                 "grant it get and list on pods, or switch this off with --kubernetes off"
             )
             raise AbsentError("not allowed to ask for this pod") from error
-        look = Look(clock.monotonic(), clock.wall())
+        except NoSuchPodError as error:
+            return self._gone(error)
+        except BusyError as error:
+            self._busy = clock.monotonic() + error.seconds, str(error)
+            raise
+        self._pod, self._missing = pod, 0
+        look = _look()
         pods = [*self._earlier(api, pod, namespace), pod]
         happened = [seen for one in pods for seen in happenings(one, look, place.own_container)]
-        heard = PodStatusSeen("heard", look.mono, look.wall)
-        return Answer(restarts(pod, place.own_container), (heard, *happened))
+        return Answer(restarts(pod, place.own_container), (_heard(look), *happened))
+
+    def _let_alone(self) -> None:
+        """Asks nothing while the API wants to be left alone.
+
+        Raises:
+            KubernetesError: it still does.
+        """
+        if self._busy is not None and clock.monotonic() < self._busy[0]:
+            raise KubernetesError(self._busy[1])
+        self._busy = None
+
+    def _gone(self, error: NoSuchPodError) -> Answer:
+        """There is no such pod: one that was there has been deleted, and what is left of it here will end.
+
+        Raises:
+            NoSuchPodError: it was never there, or was a moment ago.
+        """
+        self._missing += 1
+        if self._pod is None or self._missing < MOST_TIMES_MISSING:
+            raise error
+        look = _look()
+        return Answer({}, (_heard(look), *gone(self._pod, look)))
 
     def samples(self, value: Answer) -> Iterable[Sample]:
         """Restarts by container."""
@@ -158,13 +222,15 @@ class PodProbe:
         return predecessors(found, uid(pod))
 
     def _connected(self) -> Api:
-        """The client, made when first needed and kept."""
-        if self._api is None:
-            if not self._place.pod:
-                raise AbsentError("POD_NAME is not set: give it by the downward API (fieldRef metadata.name)")
-            if not (self._place.service_account / "token").is_file():
-                raise AbsentError(f"no service account is mounted in {self._place.service_account}")
-            self._api = Api(self._place.service_account, self._environ)
+        """The client, made when first needed, and anew when another token or certificate is mounted: both are replaced while pods run."""
+        folder = self._place.service_account
+        if not self._place.pod:
+            raise AbsentError("POD_NAME is not set: give it by the downward API (fieldRef metadata.name)")
+        account = tuple(_state(folder / name) for name in ("token", "ca.crt"))
+        if account[0] is None:
+            raise AbsentError(f"no service account is mounted in {folder}")
+        if self._api is None or account != self._account:
+            self._api, self._account = Api(folder, self._environ), account
         return self._api
 
     def _own_namespace(self) -> str:
@@ -189,7 +255,7 @@ def instrument(place: Place, environ: Mapping[str, str]) -> Instrument[Answer] |
 
 
 class Api:
-    """Questions to the API, by the official client's connections: its service account, its certificate, a token that is read again.
+    """Questions to the API, by the official client's connections: its service account's token and its certificate as they are now.
 
     Not by its classes for each kind of object: they take 20 MB more, and refuse what a newer or a broken API says.
     """
@@ -201,14 +267,7 @@ class Api:
             AbsentError: the client is not installed.
             KubernetesError: the service account is not what it should be.
         """
-        try:
-            configuration = importlib.import_module("kubernetes.client.configuration").Configuration()
-            rest = importlib.import_module("kubernetes.client.rest")
-            incluster = importlib.import_module("kubernetes.config.incluster_config")
-        except ImportError as error:
-            raise AbsentError("its client is not installed: pip install 'headway[kubernetes]'") from error
-        gc.collect()
-        gc.freeze()  # what was imported stays: no full garbage collection is to walk through it while a scrape waits
+        configuration, rest, incluster = _client()
         token, certificate = str(service_account / "token"), str(service_account / "ca.crt")
         try:
             incluster.InClusterConfigLoader(token, certificate, environ=environ).load_and_set(configuration)
@@ -217,10 +276,11 @@ class Api:
             raise KubernetesError(f"the service account in {service_account} cannot be used: {error}") from error
         self._configuration: Any = configuration
         self._timeout = importlib.import_module("urllib3").Timeout(connect=CONNECT_SECONDS, read=ANSWER_SECONDS)
+        self._hanger = _Hanger(self._connections)
 
     @property
     def authorization(self) -> dict[str, str]:
-        """The header with the token, which Kubernetes changes about every hour: the client reads it again."""
+        """The header with the token."""
         setting = self._configuration.auth_settings()["BearerToken"]
         return {setting["key"]: setting["value"]}
 
@@ -229,37 +289,132 @@ class Api:
 
         Raises:
             ForbiddenError: the right to ask is missing.
+            NoSuchPodError: there is none of that name.
+            BusyError: it is to be asked later.
             KubernetesError: any other answer, or none.
         """
         path = f"/api/v1/namespaces/{quote(namespace, safe='')}/pods" + (f"/{quote(name, safe='')}" if name else "")
         url = f"{self._configuration.host}{path}" + (f"?{urlencode(options)}" if options else "")
         question = f"get pod {name}" if name else f"list pods {options.get('labelSelector', '')}"
+        most = MOST_POD_BYTES if name else MOST_BYTES
         try:
-            status, body = self._get(url)
+            status, wait, body = self._get(url, most)
         except Exception as error:
             raise KubernetesError(f"{question}: {_reason(error)}") from error
-        return _document(status, body, question)
+        if status in _BUSY and wait:
+            raise BusyError(f"{question}: HTTP {status}, to be asked again later", wait)
+        return _document(status, body, question, most)
 
-    def _get(self, url: str) -> tuple[int, bytes]:
+    def _get(self, url: str, most: int) -> tuple[int, float, bytes]:
+        """Status, seconds after which to ask again, and the beginning of the body; no other address is asked than this one."""
         headers = {"Accept": "application/json", **self.authorization}
-        response = self._connections.request(
-            "GET", url, headers=headers, timeout=self._timeout, retries=False, redirect=False, preload_content=False
-        )
-        try:
-            return response.status, response.read(MOST_BYTES)
-        finally:
-            response.close()  # one that was read to its end is back in the pool already
+        with self._hanger:
+            response = self._connections.request(
+                "GET", url, headers=headers, timeout=self._timeout, retries=False, redirect=False, preload_content=False
+            )
+            try:
+                body = response.read(most, decode_content=False)  # nobody asked for a packed one
+                return response.status, _seconds(response.headers.get("Retry-After", "")), body
+            finally:
+                response.close()  # one that was read to its end is back in the pool already
 
 
-def _document(status: int, body: bytes, question: str) -> Mapping[str, Any]:
+class _Hanger:
+    """A context in which an exchange is hung up on when it takes too long in all; for one thread at a time."""
+
+    def __init__(self, connections: Any) -> None:
+        """`connections` is a urllib3 pool manager without any connection yet."""
+        pools = dict(connections.pool_classes_by_scheme)
+        pools["https"] = type("_Pool", (pools["https"],), {"ConnectionCls": self._kind(pools["https"].ConnectionCls)})
+        connections.pool_classes_by_scheme = pools
+        self._open: Any = None
+        self._hung_up = False
+
+    def _kind(self, base: Any) -> type:
+        """Its kind of connection, which tells which one is in use."""
+
+        def request(connection: Any, *given: Any, **named: Any) -> Any:
+            self._open = connection
+            return base.request(connection, *given, **named)
+
+        return type("_Connection", (base,), {"request": request})
+
+    def __enter__(self) -> None:
+        self._open, self._hung_up = None, False
+        self._timer = threading.Timer(WHOLE_SECONDS, self._hang_up)
+        self._timer.daemon = True
+        self._timer.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._timer.cancel()
+        if self._hung_up:
+            raise TimeoutError(f"no whole answer within {WHOLE_SECONDS:g} s")
+
+    def _hang_up(self) -> None:
+        connection = getattr(self._open, "sock", None)
+        self._hung_up = True
+        if connection is not None:
+            try:
+                socket.socket.shutdown(connection, socket.SHUT_RDWR)  # under TLS's nose: it would wait for a farewell
+            except OSError:
+                return  # it is closed already
+
+
+def _client() -> tuple[Any, Any, Any]:
+    """The official client's configuration, and its modules `rest` and `incluster_config`.
+
+    Raises:
+        AbsentError: it is not installed.
+    """
+    global _imported
+    try:
+        configuration = importlib.import_module("kubernetes.client.configuration").Configuration()
+        rest = importlib.import_module("kubernetes.client.rest")
+        incluster = importlib.import_module("kubernetes.config.incluster_config")
+    except ImportError as error:
+        raise AbsentError("its client is not installed: pip install 'headway[kubernetes]'") from error
+    if not _imported:
+        gc.collect()
+        gc.freeze()  # what was imported stays: no full garbage collection is to walk through it while a scrape waits
+        _imported = True
+    return configuration, rest, incluster
+
+
+_imported = False
+
+
+def _state(file: Path) -> tuple[int, int, int] | None:
+    """Changes whenever the file is replaced or written; None: it is not there."""
+    try:
+        found = file.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns, found.st_size
+
+
+def _seconds(told: str) -> float:
+    """Of a header Retry-After; 0: it says none, or a date."""
+    return min(float(told), MOST_WAIT_SECONDS) if told.isascii() and told.isdecimal() else 0.0
+
+
+def _look() -> Look:
+    return Look(clock.monotonic(), clock.wall())
+
+
+def _heard(look: Look) -> PodStatusSeen:
+    return PodStatusSeen("heard", look.mono, look.wall)
+
+
+def _document(status: int, body: bytes, question: str, most: int) -> Mapping[str, Any]:
     if status == _FORBIDDEN:
         raise ForbiddenError(f"HTTP {status}")
     if status != _OK:
-        raise KubernetesError(f"{question}: HTTP {status}{_ADVICE.get(status, '')}")
+        kind = NoSuchPodError if status == _NOT_FOUND else KubernetesError
+        raise kind(f"{question}: HTTP {status}{_ADVICE.get(status, '')}")
     try:
         found = json.loads(body)
     except (ValueError, RecursionError) as error:
-        raise KubernetesError(f"{question}: the answer is no JSON, or longer than {MOST_BYTES >> 20} MiB") from error
+        raise KubernetesError(f"{question}: the answer is no JSON, or longer than {most >> 20} MiB") from error
     if not isinstance(found, dict):
         raise KubernetesError(f"{question}: the answer is no JSON object")
     return found

@@ -202,6 +202,19 @@ def _disruption(pod: Mapping[str, Any], look: Look, reason: str, message: str, w
     )
 
 
+def gone(pod: Mapping[str, Any], look: Look) -> list[PodStatusSeen]:
+    """That the API does not know the pod any more tells that somebody deleted it; nothing new where it was being taken away before."""
+    if any(True for _ in _disruptions(pod, look)):
+        return []
+    text = f"pod {_text(_at(pod, 'metadata', 'name'))} was deleted while it ran"
+    taken = _Taken("other", sure=False)
+    return [
+        PodStatusSeen(
+            "disruption", look.mono, look.wall, f"{uid(pod)}/gone", taken.reason, taken.cause, taken.sure, None, text
+        )
+    ]
+
+
 def why(reason: str, message: str) -> _Taken:
     """What a reason, and where that says little the message beside it, mean."""
     if reason in _BY_KUBELET:

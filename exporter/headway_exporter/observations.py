@@ -235,6 +235,8 @@ class PodStatusSeen:
     """Of a container; negative is a signal."""
     text: str = ""
     """For people, short."""
+    trains: bool = True
+    """Of a container: training runs in it, as far as the pod tells."""
 
     @property
     def key(self) -> Key:

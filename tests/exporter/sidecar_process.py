@@ -12,17 +12,19 @@ import time
 import urllib.error
 import urllib.request
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-    from pathlib import Path
 
     from prometheus_client import Metric
 
+IMPATIENT: Final = (str(Path(__file__).with_name("impatient_sidecar.py")),)
+"""A program for `sidecar` that looks often and waits only a moment."""
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"
 
 

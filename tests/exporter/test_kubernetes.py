@@ -156,9 +156,13 @@ def test_an_answer_that_is_none(api: Api, broken: int | bytes, words: str) -> No
 )
 def test_an_answer_without_what_is_asked(api: Api, body: bytes) -> None:
     """JSON that is no pod tells of nothing, and is no error either."""
-    api.broken["get"] = body
-    answer = probe(api).read()
-    assert (answer.restarts, reasons(answer)) == ({}, [])
+    asked = probe(api)
+    for _ in range(2):
+        api.broken["get"] = body
+        answer = asked.read()
+        assert (answer.restarts, reasons(answer)) == ({}, [])
+        api.broken.clear()
+        assert reasons(asked.read()) == []
 
 
 def test_a_pod_of_another_name(api: Api) -> None:
@@ -244,7 +248,7 @@ def test_a_service_account_that_goes_and_comes_back(api: Api, tmp_path: Path) ->
     asked.read()
     (folder / "ca.crt").unlink()
     (folder / "ca.crt").write_text("no certificate")
-    with pytest.raises(KubernetesError, match="(?i)certificate"):
+    with pytest.raises(KubernetesError, match=r"(?i)certificate"):
         asked.read()
     (folder / "ca.crt").unlink()
     (folder / "ca.crt").symlink_to("..data/ca.crt")
@@ -331,6 +335,17 @@ def test_a_pod_that_was_deleted_while_it_runs(api: Api) -> None:
     assert len({answer.happened[-1].happening for answer in answers}) == 1
     api.pods[:] = gone
     assert reasons(asked.read()) == []
+
+
+def test_another_pod_of_the_same_name(api: Api) -> None:
+    """A stateful set makes it while the old one still ends: what it goes through is not told as this one's."""
+    asked = probe(api)
+    asked.read()
+    api.pods[:] = [recorded("oom_killed_and_restarted", name=POD, uid="u-another")]
+    answer = asked.read()
+    assert reasons(answer) == [("disruption", "other")]
+    assert answer.restarts == {}
+    assert answer.happened[-1].happening == "u-now/gone"
 
 
 def test_a_pod_that_is_gone_after_it_was_taken_away(api: Api) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from journal_folder import RUN, finish, launcher, trainer, wait_ready
 from kubernetes_api import POD, Api, recorded, service_account, stamp
-from sidecar_process import Sidecar, sidecar
+from sidecar_process import IMPATIENT, Sidecar, sidecar
 
 from headway_exporter.state_files import LEDGER, pod_folder, read_ledger
 
@@ -75,7 +75,7 @@ def test_what_ended_the_pod_before(api: Api, tmp_path: Path) -> None:
     state, folders = tmp_path / "state", [tmp_path / "first", tmp_path / "second"]
     for folder in folders:
         (folder / RUN).mkdir(parents=True)
-    with sidecar(folders[0], "--state-dir", str(state), **api.environ) as exporter:
+    with sidecar(folders[0], "--state-dir", str(state), program=IMPATIENT, **api.environ) as exporter:
         connected(exporter)
         launcher(folders[0])("launcher_started", pid=1)
         at = die(folders[0])
@@ -84,7 +84,9 @@ def test_what_ended_the_pod_before(api: Api, tmp_path: Path) -> None:
     evicted = ended("evicted_for_memory", at, uid="u-now", name=POD)
     evicted["status"]["conditions"][-1]["lastTransitionTime"] = stamp(at)
     api.pods[:] = [evicted, recorded("running", uid="u-next", name="llama-3-next")]
-    with sidecar(folders[1], "--state-dir", str(state), **api.environ | {"POD_NAME": "llama-3-next"}) as exporter:
+    with sidecar(
+        folders[1], "--state-dir", str(state), program=IMPATIENT, **api.environ | {"POD_NAME": "llama-3-next"}
+    ) as exporter:
         connected(exporter)
         launcher(folders[1], 6)("launcher_started", pid=1)
         finish(*(trainer(folders[1], slot, "enter=b", "load=5", "steps=6-9", "finish=9", attempt=1) for slot in (0, 1)))

@@ -163,7 +163,9 @@ class PodProbe:
         except BusyError as error:
             self._busy = clock.monotonic() + error.seconds, str(error)
             raise
-        self._pod, self._missing = pod, 0
+        if self._pod is not None and uid(pod) not in ("", uid(self._pod)):  # one of the same name was made in its place
+            return self._replaced(self._pod)
+        self._pod, self._missing = pod if uid(pod) else self._pod, 0
         look = _look()
         pods = [*self._earlier(api, pod, namespace), pod]
         happened = [seen for one in pods for seen in happenings(one, look, place.own_container)]
@@ -188,8 +190,12 @@ class PodProbe:
         self._missing += 1
         if self._pod is None or self._missing < MOST_TIMES_MISSING:
             raise error
+        return self._replaced(self._pod)
+
+    def _replaced(self, pod: Mapping[str, Any]) -> Answer:
+        """This pod is no more; what another one of its name went through is not its own."""
         look = _look()
-        return Answer({}, (_heard(look), *gone(self._pod, look)))
+        return Answer({}, (_heard(look), *gone(pod, look)))
 
     def samples(self, value: Answer) -> Iterable[Sample]:
         """Restarts by container."""

@@ -7,18 +7,16 @@ from typing import Any
 
 import pytest
 from gpu_story import GpuStory
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headway_exporter.memory import encoder, recall
-from headway_exporter.nics import MOST_COUNTED, MOST_KEPT, MOST_PORTS, Nics
+from headway_exporter.nics import MOST_KEPT, MOST_PORTS, Nics
 from headway_exporter.observations import NicsSeen, PortSeen, VerdictSeen
 from headway_exporter.origins import resolve
 from headway_exporter.pod import Pod
 from headway_exporter.recoveries import MOST_NICS
 from headway_exporter.shift import moved
-
-NEVER = -1.0
 
 
 class NicStory(GpuStory):
@@ -149,12 +147,12 @@ def test_slow_growth_of_symbol_errors_blames_nothing() -> None:
     assert "nic" not in story.diagnosis.alternatives
 
 
-@pytest.mark.parametrize("down", [None, 930.0])
-def test_a_link_lost_long_before_over_which_nobody_waited(down: float | None) -> None:
+@pytest.mark.parametrize("comes_back", [False, True])
+def test_a_link_lost_long_before_over_which_nobody_waited(comes_back: bool) -> None:
     """Steps were made after it was lost: training did without that card, whether it came back or not."""
     story = NicStory()
     story.card(30.0, linked=False)
-    if down is not None:
+    if comes_back:
         story.card(60.0, linked=True)
     story.steps(100.0, *story.ranks, first=11, last=40)
     story.time_out(160.0)
@@ -319,21 +317,22 @@ LOOKS = st.lists(
         st.lists(
             st.builds(
                 PortSeen,
-                st.sampled_from([f"d{n}" for n in range(MOST_COUNTED + 3)]),
+                st.sampled_from([f"d{n}" for n in range(4)]),
                 st.sampled_from(["1", "2"]),
                 st.booleans(),
                 st.dictionaries(st.sampled_from(["link_downed", "symbol"]), st.integers(0, 1 << 64)).map(
                     lambda found: tuple(sorted(found.items()))
                 ),
             ),
-            max_size=20,
+            max_size=6,
             unique_by=lambda port: (port.device, port.number),
         ),
     ),
-    max_size=12,
+    max_size=8,
 )
 
 
+@settings(max_examples=40)
 @given(LOOKS)
 def test_no_sum_of_errors_steps_back(looks: Any) -> None:
     """Whatever cards come, go and begin anew, what is kept only rises, and the sum of all is at least that of each."""

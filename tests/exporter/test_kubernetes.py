@@ -315,7 +315,9 @@ def test_the_token_goes_to_no_other_address(api: Api) -> None:
 
 def test_a_packed_answer_is_not_unpacked(api: Api) -> None:
     """Nobody asked for one, and a few kilobytes may be gigabytes."""
-    api.broken["get"] = Reply(headers={"Content-Encoding": "gzip"}, body=gzip.compress(b" " * (64 << 20)))
+    api.broken["get"] = Reply(
+        headers={"Content-Encoding": "gzip"}, body=gzip.compress(b'{"metadata": {}}' + b" " * (1 << 20))
+    )
     with pytest.raises(KubernetesError, match="no JSON"):
         probe(api).read()
 

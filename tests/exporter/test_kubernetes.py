@@ -14,15 +14,8 @@ from kubernetes_api import NAMESPACE, POD, TOKEN, Api, Reply, recorded, service_
 
 from headway import clock
 from headway_exporter.health.instruments import AbsentError
-from headway_exporter.health.kubernetes import (
-    MOST_POD_BYTES,
-    MOST_WAIT_SECONDS,
-    Answer,
-    KubernetesError,
-    Place,
-    PodProbe,
-    instrument,
-)
+from headway_exporter.health.kubernetes import Answer, Place, PodProbe, instrument
+from headway_exporter.health.kubernetes_client import MOST_POD_BYTES, MOST_WAIT_SECONDS, KubernetesError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -173,7 +166,7 @@ def test_a_pod_of_another_name(api: Api) -> None:
 
 def test_an_api_that_does_not_answer(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     """It takes the connection and says nothing: the read ends by its time limit and says so."""
-    monkeypatch.setattr("headway_exporter.health.kubernetes.ANSWER_SECONDS", 0.3)
+    monkeypatch.setattr("headway_exporter.health.kubernetes_client.ANSWER_SECONDS", 0.3)
     api.broken["get"] = threading.Event()
     with pytest.raises(KubernetesError, match="timed out"):
         probe(api).read()
@@ -263,7 +256,7 @@ def test_a_service_account_that_goes_and_comes_back(api: Api, tmp_path: Path) ->
 @pytest.mark.parametrize("body", [b"{}", b'{"metadata": {}}' + b" " * 5_000])
 def test_an_answer_that_comes_byte_by_byte(api: Api, body: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     """No byte is late, and the whole would take for ever: headers or body, it is hung up on, and the next question works."""
-    monkeypatch.setattr("headway_exporter.health.kubernetes.WHOLE_SECONDS", 0.5)
+    monkeypatch.setattr("headway_exporter.health.kubernetes_client.WHOLE_SECONDS", 0.5)
     asked = probe(api)
     asked.read()
     for head in ({"X-Long": "x" * 5_000}, {}):

@@ -1,7 +1,8 @@
 """From evidence to a cause of the closed list, and to the rank where the failure began.
 
 The mapping is fixed and is all in `RULES`, in order of precedence: the first rule that knows an answer decides, and what the others would
-have said are the alternatives. What happened to the rank's GPU may then overrule it (`gpu_evidence`). It is a pure function of the evidence
+have said are the alternatives. What happened to the rank's GPU or the pod's network cards may then overrule
+it (`gpu_evidence`, `nic_evidence`). It is a pure function of the evidence
 of one try. What a rank reports because another one failed (a
 broken collective, a kill by the launcher during the clean-up) is an echo: never a cause, unless there is nothing else.
 """
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from headway_exporter.gpu_evidence import with_gpus
 from headway_exporter.labels import CAUSES
+from headway_exporter.nic_evidence import with_nics
 from headway_exporter.orchestrator import CLOCKS_SECONDS
 from headway_exporter.scene import BESIDE_KINDS, LAUNCHER_KINDS, Evidence, Scene, laggard
 
@@ -24,6 +26,8 @@ SIGKILL: Final = 9
 SIGUSR1: Final = 10
 """What NVRx's monitor can be told to kill with, so that its kill is not mistaken for another's."""
 SIGTERM: Final = 15
+_KILLED_BY_SHELL: Final = 128 + SIGKILL
+"""What a shell around a process that was killed ends with."""
 
 VAGUE: Final = frozenset({"unknown", "collective_timeout", "peer_failure"})
 """Causes that say that the true one is not known here."""
@@ -69,13 +73,13 @@ UNKNOWN: Final = Diagnosis("unknown")
 
 
 def diagnose(scene: Scene) -> Diagnosis:
-    """The answer of the first rule that has one, beside those of the others, and with what is known of the GPUs."""
+    """The answer of the first rule that has one, beside those of the others, and with what is known of GPUs and network cards."""
     signs = (item for item in scene.evidence if item.kind != "trace")
     scene = replace(scene, evidence=tuple(sorted(signs, key=lambda item: item.at)))
-    return with_gpus(scene, _without_gpus(scene))
+    return with_nics(scene, with_gpus(scene, _without_hardware(scene)))
 
 
-def _without_gpus(scene: Scene) -> Diagnosis:
+def _without_hardware(scene: Scene) -> Diagnosis:
     answers = [found for rule in RULES if (found := rule(scene)) is not None]
     if not answers:
         return replace(UNKNOWN, evidence=scene.evidence[:1])
@@ -311,13 +315,12 @@ def _hard_timeout(scene: Scene, slot: int) -> float:
 
 
 def _by_exit_code(scene: Scene, code: int | None) -> Diagnosis:
-    """None: a death that nobody told the code of, most likely a kill."""
+    """None: a death that nobody told the code of, most likely a kill. The kernel's own count of such kills is beyond doubt."""
+    oom = scene.oom_rose is not None and scene.oom_rose >= scene.begin
+    if oom and code in (None, -SIGKILL, _KILLED_BY_SHELL):
+        return Diagnosis("host_oom", None, "confirmed", alternatives=("process_killed",))
     if code is not None and code >= 0:
         return Diagnosis("process_exited", None, "confirmed")
-    oom = scene.oom_rose is not None and scene.oom_rose >= scene.begin
-    if oom and code in (None, -SIGKILL):
-        sure: Confidence = "likely" if code is None else "confirmed"
-        return Diagnosis("host_oom", None, sure, alternatives=("process_killed",))
     if code is None:
         return Diagnosis("process_killed", None, "likely", alternatives=("process_exited", "host_oom"))
     return Diagnosis("process_killed", None, "confirmed", alternatives=("host_oom",) if code == -SIGKILL else ())

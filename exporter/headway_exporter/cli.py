@@ -104,7 +104,7 @@ def _sidecar(options: argparse.Namespace, thresholds: Thresholds) -> Sidecar:
         telemetry=Telemetry.from_env(options.run, options.pod_index, os.environ),
         thresholds=thresholds,
         xids=options.xid_table,
-        instruments=fitted(options, lambda: sidecar.checkpoint_dir),
+        instruments=fitted(options, lambda: sidecar.checkpoint_dir, lambda boot: sidecar.linked_ports(boot)),
     )
     return sidecar
 

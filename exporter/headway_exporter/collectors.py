@@ -225,6 +225,12 @@ def gpus(pod: Pod) -> Iterator[Sample]:
         yield "headway_gpu_xid_last_timestamp_seconds", found, wall
 
 
+def nics(pod: Pod) -> Iterator[Sample]:
+    """What network cards count as errors, in sums that outlive their drivers and the sidecar."""
+    for (device, kind), count in pod.nics.shown().items():
+        yield "headway_nic_errors_total", (device, kind), count
+
+
 def sources(pod: Pod, dropped: Counter[str], clock_went_back: int) -> Iterator[Sample]:
     """What the sidecar hears, and what it could not use."""
     for source, wall in pod.source_wall.items():
@@ -286,7 +292,7 @@ class PodCollector(Collector):
             "ledger": lambda: ledger(pod),
             "checkpoints": lambda: checkpoints(pod),
             "restarts": lambda: chain(restarts(pod), orchestrator(pod)),
-            "incidents": lambda: chain(incidents(pod), gpus(pod)),
+            "incidents": lambda: chain(incidents(pod), gpus(pod), nics(pod)),
             "sources": lambda: sources(pod, self.dropped, follower.clock_went_back),
             "telemetry": lambda: telemetry(pod),
         }

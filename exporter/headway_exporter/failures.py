@@ -164,7 +164,7 @@ class Failures:
         return again
 
     def learnt(self, recovery: Recovery, one: Try) -> None:
-        """More is known of the GPUs of a try; if it is over, it was counted as it was, and only the record is revised."""
+        """More is known of the hardware of a try; if it is over, it was counted as it was, and only the record is revised."""
         self._diagnose(one, recovery)
         self._incident_of(recovery).at_rest = False
 
@@ -425,6 +425,7 @@ class Failures:
                 settings.get("heartbeat_rank_seconds"),
                 self.limits,
                 tuple(one.gpu),
+                tuple(one.nics),
             )
         )
         one.diagnosis = one.local if one.verdict is None else agreed(one.verdict, one.local)

@@ -33,8 +33,8 @@ CLEARING_SECONDS: Final = 10.0
 _SHORTEST_NAME: Final = 8
 
 _ENDS: Final = frozenset({"process_killed", "process_exited", "node_lost"})
-_HANGS: Final = frozenset({"hang_soft", "hang_hard", "heartbeat_timeout", "collective_timeout", "peer_failure"})
-_LOOKS_LIKE_A_LOST_LINK: Final = _ENDS | _HANGS | {"unknown"}
+HANGS: Final = frozenset({"hang_soft", "hang_hard", "heartbeat_timeout", "collective_timeout", "peer_failure"})
+_LOOKS_LIKE_A_LOST_LINK: Final = _ENDS | HANGS | {"unknown"}
 _OWN_EXCEPTIONS: Final = frozenset({"app_exception", "numeric_nan", "cuda_oom", "illegal_access"})
 BEATS: Final = {
     "hardware": _LOOKS_LIKE_A_LOST_LINK | _OWN_EXCEPTIONS | HARDWARE_CAUSES,

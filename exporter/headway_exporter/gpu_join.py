@@ -29,19 +29,19 @@ MOST_RECOVERIES: Final = 4
 
 def began(failures: Failures, gpus: Gpus) -> None:
     """A try has begun: what its GPUs told before, and those that are gone since then."""
-    recovery, one, since = next(_newest_first(failures))
+    recovery, one, since = next(newest_first(failures))
     _give(failures, gpus, recovery, one, gpus.recent, since)
 
 
 def arrived(failures: Failures, gpus: Gpus, seen: GpuSeen) -> None:
     """Something happened to a GPU: it may explain the newest failure, or when told late an earlier one."""
-    for recovery, one, since in _newest_first(failures):
+    for recovery, one, since in newest_first(failures):
         if seen.mono >= since:
             _give(failures, gpus, recovery, one, [seen], since)
             return
 
 
-def _newest_first(failures: Failures) -> Iterator[tuple[Recovery, Try, float]]:
+def newest_first(failures: Failures) -> Iterator[tuple[Recovery, Try, float]]:
     """Each try, and when the one before it had restarted."""
     newest = islice(reversed(failures.recoveries), MOST_RECOVERIES)
     pairs = [(recovery, one) for recovery in newest for one in reversed(recovery.tries)]
@@ -65,12 +65,16 @@ def _give(
 def _is_in_time(
     seen: GpuSeen, marker: Marker, recovery: Recovery, one: Try, since: float, gpus: Gpus, limits: Thresholds
 ) -> bool:
+    late = 0.0 if seen.kind == "xid" else gpu_evidence.LATE_SECONDS
+    gone = seen.kind == "lost" and not gpus.came_back(seen, min(item.at for item in one.evidence))
+    begin, end = stretch(recovery, one, marker.step_end if gone else marker.progressed, limits, late)
+    return (begin if gone else max(since, begin)) <= seen.mono <= end  # still gone, however often it was tried since
+
+
+def stretch(recovery: Recovery, one: Try, well: float, limits: Thresholds, late: float) -> tuple[float, float]:
+    """First and last moment of what may explain the try of a rank that was last `well` then; what is polled is seen some time `late`."""
     first, last = min(item.at for item in one.evidence), max(item.at for item in one.evidence)
     end = last + limits.gpu_after_seconds
-    if seen.kind == "lost" and not gpus.came_back(seen, first):  # still gone, however often it was tried since
-        begin = min(first, marker.step_end) - limits.gpu_before_seconds
-    else:
-        begin = max(since, min(first, marker.progressed) - limits.gpu_before_seconds)
-    if recovery.closed is not None:  # what is polled is seen some time after it was
-        end = min(end, recovery.closed + (0.0 if seen.kind == "xid" else gpu_evidence.LATE_SECONDS))
-    return begin <= seen.mono <= end
+    if recovery.closed is not None:
+        end = min(end, recovery.closed + late)
+    return min(first, well) - limits.gpu_before_seconds, end

@@ -19,7 +19,8 @@ from headway_exporter.health.xids import XidTable
 from headway_exporter.history import History, Recent
 from headway_exporter.incidents import Incident, State
 from headway_exporter.ledger import Ledger
-from headway_exporter.observations import GpuSeen
+from headway_exporter.nics import NicHappening, Nics
+from headway_exporter.observations import GpuSeen, PortSeen
 from headway_exporter.orchestrator import Orchestrator
 from headway_exporter.origins import OriginVerdict
 from headway_exporter.phases import Timeline
@@ -52,9 +53,12 @@ CLASSES: Final[tuple[type, ...]] = (
     Incident,
     Ledger,
     Marker,
+    NicHappening,
+    Nics,
     Orchestrator,
     OriginVerdict,
     Pod,
+    PortSeen,
     Recovery,
     ReplayChecks,
     RunInfo,

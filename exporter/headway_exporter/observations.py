@@ -235,11 +235,42 @@ class PodStatusSeen:
     """Of a container; negative is a signal."""
     text: str = ""
     """For people, short."""
+    trains: bool = True
+    """Of a container: training runs in it, as far as the pod tells."""
 
     @property
     def key(self) -> Key:
         """Its place in time."""
         return round(self.mono * 1e6), 3
+
+
+@dataclass(frozen=True, slots=True)
+class PortSeen:
+    """A port of a network card that has, or once had, a link."""
+
+    device: str
+    number: str
+    linked: bool
+    errors: tuple[tuple[str, int], ...] = ()
+    """What it has counted since its driver was loaded, by kind (`labels.NIC_ERRORS`); what it does not count is not there."""
+
+
+@dataclass(frozen=True, slots=True)
+class NicsSeen:
+    """All ports of this machine's network cards that have, or once had, a link."""
+
+    boot: str
+    """Names this start of this machine: on another one the same names are other cards."""
+    ports: tuple[PortSeen, ...]
+    mono: float
+    """When they were read."""
+    wall: float
+    """Seconds since 1970."""
+
+    @property
+    def key(self) -> Key:
+        """Its place in time."""
+        return round(self.mono * 1e6), 1
 
 
 Key = tuple[int, int]
@@ -249,7 +280,9 @@ Journal lines round to microseconds, so a step that came just before a line must
 comes before its death.
 """
 
-Observation = EventSeen | StepSeen | StepsSeen | DeathSeen | VerdictSeen | GpuSeen | GpusFound | PodStatusSeen
+Observation = (
+    EventSeen | StepSeen | StepsSeen | DeathSeen | VerdictSeen | GpuSeen | GpusFound | NicsSeen | PodStatusSeen
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,7 +50,7 @@ class Orchestrator:
 
 def evidence(seen: PodStatusSeen, at: float) -> Evidence | None:
     """What it tells of a failure, if anything; `at`: when it happened, in the fold's time."""
-    if seen.kind == "heard" or seen.reason == "completed":
+    if seen.kind == "heard" or seen.reason == "completed" or not seen.trains:
         return None
     text = seen.text[:_TEXT_LIMIT]
     return Evidence(seen.kind, at, seen.wall, text, category=seen.cause, exit_code=seen.exit_code, sure=seen.sure)

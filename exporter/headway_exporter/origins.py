@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal
 
 from headway_exporter.causes import VAGUE, Confidence
-from headway_exporter.gpu_evidence import HARDWARE_CAUSES
+from headway_exporter.nic_evidence import SEEN_CAUSES
 from headway_exporter.scene import Evidence, Marker, Scene, laggard
 from headway_exporter.state_files import pod_order
 
@@ -196,7 +196,7 @@ def _of_record(case: _Case, initial_rank: int, kind: str) -> OriginVerdict:
         return _of_unclaimed_record(case, initial_rank, kind)
     claim, standing = owner
     found = _placed(claim, standing, "recorded", *_cause_of_record(kind))
-    if claim.origin_rank == standing.rank and claim.cause in HARDWARE_CAUSES:  # seen on its own GPU
+    if claim.origin_rank == standing.rank and claim.cause in SEEN_CAUSES:  # of its own GPU or network card
         return _as_claimed(claim, "recorded")
     if kind in RAISED and standing.raised is not None:
         return replace(found, cause=standing.raised, confidence="confirmed", signature=standing.signature)

@@ -11,7 +11,7 @@ from collections import Counter, deque
 from typing import TYPE_CHECKING, Any, Final
 
 from headway.events import Event
-from headway_exporter import bulk, gpu_join, losses, podstate
+from headway_exporter import bulk, gpu_join, losses, nic_join, podstate
 from headway_exporter import evidence as signs
 from headway_exporter.checkpoints import Checkpoints
 from headway_exporter.claims import claim
@@ -19,12 +19,14 @@ from headway_exporter.failures import Failures
 from headway_exporter.gpus import Gpus
 from headway_exporter.health.cgroups import Container
 from headway_exporter.ledger import Ledger
+from headway_exporter.nics import Nics
 from headway_exporter.observations import (
     NANOSECONDS,
     DeathSeen,
     EventSeen,
     GpuSeen,
     GpusFound,
+    NicsSeen,
     PodStatusSeen,
     StepSeen,
     StepsSeen,
@@ -80,6 +82,7 @@ class Pod:
         self.steps = Steps()
         self.replay_checks = ReplayChecks()
         self.gpus = Gpus(xids)
+        self.nics = Nics()
         self.container = Container()
         self.orchestrator = Orchestrator()
         self.dropped: Counter[str] = Counter()
@@ -198,6 +201,10 @@ class Pod:
             return
         if isinstance(seen, GpusFound):
             self.gpus.found(seen)
+            return
+        if isinstance(seen, NicsSeen):
+            for happened in self.nics.fold(seen):
+                nic_join.arrived(self.failures, self.nics, happened)
             return
         if isinstance(seen, PodStatusSeen):
             self._hear(seen)
@@ -456,6 +463,7 @@ class Pod:
         )
         if began:
             gpu_join.began(self.failures, self.gpus)
+            nic_join.began(self.failures, self.nics)
         self._out_of_memory(evidence.at, evidence.wall, self.failures.limits.oom_before_seconds)
 
     def _out_of_memory(self, at: float, wall: float, within_seconds: float) -> None:
@@ -491,7 +499,7 @@ class Pod:
             books.reached(_ns(event.mono), step - 1)  # the newest may yet be on its way through the ring
         self._writer_dropped(slot, event.fields)
         self.info.phase_gaps_seen(event.fields.get("phase_gaps", {}))
-        self.container.sample(event)
+        self.container.sample(slot.number, event)
         self._out_of_memory(event.mono, event.wall, 0.0)
 
     def _writer_dropped(self, slot: Slot, fields: Any) -> None:

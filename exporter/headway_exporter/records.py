@@ -117,6 +117,7 @@ def fingerprint(incident: Incident) -> str:
             (
                 len(one.evidence),
                 len(one.gpu),
+                len(one.nics),
                 one.layer,
                 one.loaded,
                 list(one.phases.values()),
@@ -264,12 +265,12 @@ def _markers(incident: Incident) -> tuple[Marker, ...]:
 
 
 def _all_evidence(incident: Incident, detail: _Detail) -> list[dict[str, Any]]:
-    """The first and the last signs, in the order of time; a part of the room is for what happened to GPUs."""
+    """The first and the last signs, in the order of time; a part of the room is for what happened to GPUs and network cards."""
     tries = [one for recovery in incident.recoveries for one in recovery.tries]
-    gpus = [(item, one) for one in tries for item in gpu_evidence.telling(one.gpu, one.evidence)]
+    hardware = [(item, one) for one in tries for item in [*gpu_evidence.telling(one.gpu, one.evidence), *one.nics]]
     told = sorted(((item, one) for one in tries for item in one.evidence), key=_at)
-    gpus = list(_ends(sorted(gpus, key=_at), detail.evidence // 4))
-    both = sorted([*_ends(told, detail.evidence - len(gpus)), *gpus], key=_at)
+    hardware = list(_ends(sorted(hardware, key=_at), detail.evidence // 4))
+    both = sorted([*_ends(told, detail.evidence - len(hardware)), *hardware], key=_at)
     return [_evidence(incident, item, one, detail) for item, one in both]
 
 

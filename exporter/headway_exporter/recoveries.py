@@ -25,6 +25,8 @@ DecidedBy = Literal["verdict", "alone", "timeout"]
 MOST_EVIDENCE: Final = 32
 MOST_GPU: Final = 8
 """Happenings of each class that are kept of a try's GPUs: many echoes must not leave out the one fault."""
+MOST_NICS: Final = 8
+"""Happenings that are kept of the pod's network cards."""
 MOST_OLD_EVIDENCE: Final = 4
 """Of a try that nobody judges any more."""
 MOST_TRIES: Final = 8
@@ -71,6 +73,8 @@ class Try:
     """Seconds by recovery phase, once it is over."""
     gpu: list[Evidence] = field(default_factory=list)
     """What happened to the GPUs of its ranks, apart from the signs: it may be older than the failure."""
+    nics: list[Evidence] = field(default_factory=list)
+    """What happened to the pod's network cards, likewise."""
 
     def add(self, evidence: Evidence) -> bool:
         """One more sign; False beyond a bound: the first ones tell the story."""
@@ -90,6 +94,13 @@ class Try:
         if len(alike) >= MOST_GPU or (happening.slot, happening.gpu, happening.xid, happening.category) in known:
             return False
         self.gpu.append(happening)
+        return True
+
+    def add_nic(self, happening: Evidence) -> bool:
+        """Something that happened to a network card; False: the same is known already, or too much."""
+        if len(self.nics) >= MOST_NICS or happening.text in {item.text for item in self.nics}:
+            return False
+        self.nics.append(happening)
         return True
 
     @property

@@ -9,11 +9,11 @@ from __future__ import annotations
 import logging
 import threading
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from headway import clock
 from headway.events import parse
+from headway_exporter.boot import boot_id
 from headway_exporter.follow import Follower, anything_left
 from headway_exporter.memory import recall
 from headway_exporter.observations import NANOSECONDS, EventSeen
@@ -24,6 +24,8 @@ from headway_exporter.status import status
 from headway_exporter.thresholds import DEFAULT, Thresholds
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from headway_exporter.health.xids import XidTable
 
 _log = logging.getLogger("headway.exporter")
@@ -32,7 +34,6 @@ READ_SECONDS: Final = 30.0
 """Longest wait for the state folder at the start."""
 TELL_SECONDS: Final = 3.0
 """So long it may take before a word is said about it."""
-_BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,7 @@ def begin(where: Where, folder: Path) -> Beginning:
 
 def position(follower: Follower, shift_ns: int) -> dict[str, Any]:
     """Where the follower is and on which clock, as JSON."""
-    return {"boot": _boot_id(), "shift_ns": shift_ns, **follower.position()}
+    return {"boot": boot_id(), "shift_ns": shift_ns, **follower.position()}
 
 
 def _recalled(ledger: Ledger, where: Where) -> Beginning:
@@ -104,7 +105,7 @@ def _recalled(ledger: Ledger, where: Where) -> Beginning:
     recall(pod, ledger.body["fold"])
     status(pod, {})  # a memory that cannot be shown is none
     shift_ns, mono = int(saved["shift_ns"]), clock.monotonic()
-    same_clock = saved["boot"] == _boot_id() and mono + shift_ns / NANOSECONDS >= pod.now
+    same_clock = saved["boot"] == boot_id() and mono + shift_ns / NANOSECONDS >= pod.now
     if not same_clock or not anything_left(where.directory / where.run, saved):
         held = (EventSeen(slot, parse(line.encode(), most=None)) for slot, line in saved["held"])
         pod.fold(moved(seen, shift_ns) for seen in held)
@@ -158,11 +159,3 @@ def _aside(path: Path, problem: StateFileError) -> StateFileError | str:
         return f"{problem}, and it cannot be moved out of the way: {error.strerror or error}"
     _log.warning("state folder: %s; it was moved to %s, the counters begin anew", problem, other.name)
     return problem
-
-
-def _boot_id() -> str:
-    """Names this start of this machine; empty where the kernel does not tell."""
-    try:
-        return _BOOT_ID.read_text().strip()
-    except OSError:
-        return ""

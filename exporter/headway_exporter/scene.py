@@ -22,6 +22,7 @@ EvidenceKind = Literal[
     "oom",  # the kernel killed a process of the container for lack of memory
     "vanished",  # the pod was started again without a word about its end
     "gpu",  # something happened to a rank's GPU, as its driver tells; kept apart from the other signs
+    "nic",  # a network card of the pod lost its link; kept apart likewise
     "container",  # a container of the pod ended, says the orchestrator
     "disruption",  # the orchestrator takes the pod away, or its node is gone
     "trace",  # a rank's last collectives are in a file
@@ -114,6 +115,8 @@ class Scene:
     thresholds: Thresholds = DEFAULT
     gpu: tuple[Evidence, ...] = ()
     """What happened to the GPUs of these ranks, apart from the evidence: it may be older than the failure."""
+    nics: tuple[Evidence, ...] = ()
+    """What happened to the network cards of this pod, likewise."""
 
     @property
     def begin(self) -> float:

@@ -465,7 +465,7 @@ _CATALOGUE: Final = (
     Metric(
         "headway_nic_errors_total",
         "counter",
-        "What a device counts as errors, as it counts them; device is `all` for the sum where there are more than twelve.",
+        "Errors that a device counts, a driver's new start included; device is `all` for the sum where there are more than twelve.",
         {"device": None, "kind": NIC_ERRORS},
         absent="per device and kind: it does not count them",
     ),

@@ -132,6 +132,11 @@ class Sidecar:
         """Where the trainer says that its checkpoints lie; empty: it says nothing."""
         return self._pod.info.checkpoint_dir
 
+    def linked_ports(self, boot: str) -> list[tuple[str, str]]:
+        """Device and number of the network cards' ports that had a link, since the machine's start of that name."""
+        with self._lock:
+            return self._pod.nics.linked(boot)
+
     def status(self) -> dict[str, Any]:
         """What `/status.json` shows."""
         if self._store is not None and self._store.lost is None:

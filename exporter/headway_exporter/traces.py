@@ -335,7 +335,12 @@ def _signs_by_try(evidence: Sequence[Record], recoveries: Sequence[Record]) -> d
             begun[0][1] if begun else _NOWHERE
         )  # some signs are dated back: a process died before its peers told of it
         place = before[-1] if before else first
-        if sign["kind"] == "gpu" and before and len(before) < len(begun) and _went_on(recoveries[place[0]], sign):
+        if (
+            sign["kind"] in ("gpu", "nic")
+            and before
+            and len(before) < len(begun)
+            and _went_on(recoveries[place[0]], sign)
+        ):
             place = begun[len(before)][1]  # what came before a failure explains it, not the one that was over
         found.setdefault(place, []).append(sign)
     return found

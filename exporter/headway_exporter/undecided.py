@@ -11,8 +11,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from headway_exporter.causes import Diagnosis
-from headway_exporter.gpu_evidence import HARDWARE_CAUSES
 from headway_exporter.incident_ids import incident_id
+from headway_exporter.nic_evidence import SEEN_CAUSES, YIELDS
 
 if TYPE_CHECKING:
     from headway_exporter.incidents import Incident
@@ -84,9 +84,12 @@ class Undecided:
 def agreed(verdict: OriginVerdict, local: Diagnosis) -> Diagnosis:
     """The verdict of all pods as a diagnosis, beside what this pod saw.
 
-    What came to light of the GPU of the rank that they settled on, after they did, is known here alone and stands.
+    What came to light of the GPU or the network card of the rank that they settled on, after they did, is known here alone and stands; that
+    of a network card too where they could settle on none.
     """
-    if local.cause in HARDWARE_CAUSES and local.origin == verdict.rank and local.origin is not None:
+    same_rank = local.origin is not None and local.origin == verdict.rank
+    unplaced = local.cause == "nic" and verdict.pod_index is None and verdict.cause in YIELDS
+    if (local.cause in SEEN_CAUSES and same_rank) or unplaced:
         others = [verdict.cause, *local.alternatives, *verdict.alternatives]
         return replace(local, alternatives=tuple(dict.fromkeys(one for one in others if one != local.cause)))
     return Diagnosis(

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import os
 import platform
+import stat
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from headway._version import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
 _PROC: Final = Path("/proc")
 _CGROUPS: Final = Path("/sys/fs/cgroup")
 _GPUS: Final = Path("/proc/driver/nvidia/gpus")
+_MOST_BYTES: Final = 65_536
+"""Of a file: the longest that is read, `memory.stat`, has about 2,000."""
+_MOST_DIGITS: Final = 20
+"""Of a number of 64 bits."""
 _UNLIMITED: Final = 1 << 60
 """cgroup v1 has no word for "no limit": it shows the largest number of pages, in bytes."""
 
@@ -35,7 +40,8 @@ class ContainerMemory:
 def resident_bytes(pid: int | None = None, proc: Path = _PROC) -> int | None:
     """Resident memory of a process, by default this one."""
     fields = _text(proc / ("self" if pid is None else str(pid)) / "statm").split()
-    return int(fields[1]) * os.sysconf("SC_PAGE_SIZE") if len(fields) > 1 and fields[1].isdigit() else None
+    pages = _number(fields[1]) if len(fields) > 1 else None
+    return None if pages is None else pages * os.sysconf("SC_PAGE_SIZE")
 
 
 def open_files(proc: Path = _PROC) -> int | None:
@@ -51,11 +57,21 @@ def container_memory(cgroups: Path = _CGROUPS, membership: Path = _PROC / "self"
 
     The limit may sit on a parent (the pod), and a group's path as the host knows it may not exist in the container.
     """
+    return binding(_memory_groups(cgroups, _text(membership)))
+
+
+def binding(readings: Iterable[ContainerMemory]) -> ContainerMemory:
+    """Of a group and those above it, in this order, the first that has a limit, else the group itself.
+
+    Kills are the most that one of them counts up to there: v1 counts them in the killed process's own group alone, v2 in all above it too.
+    """
     own: ContainerMemory | None = None
-    for reading in _memory_groups(cgroups, _text(membership)):
-        if reading.limit_bytes is not None:
-            return reading
+    kills: int | None = None
+    for reading in readings:
         own = own or reading
+        kills = max((count for count in (kills, reading.oom_kills) if count is not None), default=None)
+        if reading.limit_bytes is not None:
+            return replace(reading, oom_kills=kills)
     return own or ContainerMemory()
 
 
@@ -121,29 +137,52 @@ def _upwards(root: Path, path: str, read: Callable[[Path], ContainerMemory | Non
 
 
 def _read_v2(group: Path) -> ContainerMemory | None:
-    used = _number(_text(group / "memory.current"))
+    names = ("memory.current", "memory.max", "memory.events", "memory.stat")
+    return parse_v2(*(_text(group / name) for name in names))
+
+
+def parse_v2(current: str, most: str, events: str, statistics: str) -> ContainerMemory | None:
+    """What the files of a v2 group say; None: it is no group with memory. A limit of `max` is none."""
+    used = _number(current)
     if used is None:
         return None
-    limit = _number(_text(group / "memory.max"))  # "max" is no number
-    kills = _number(_field(_text(group / "memory.events"), "oom_kill "))
-    return ContainerMemory(limit, used, kills, _number(_field(_text(group / "memory.stat"), "inactive_file ")))
+    kills = _number(_field(events, "oom_kill "))
+    return ContainerMemory(_number(most), used, kills, _number(_field(statistics, "inactive_file ")))
 
 
 def _read_v1(group: Path) -> ContainerMemory | None:
-    used = _number(_text(group / "memory.usage_in_bytes"))
+    names = ("memory.usage_in_bytes", "memory.limit_in_bytes", "memory.oom_control", "memory.stat")
+    return parse_v1(*(_text(group / name) for name in names))
+
+
+def parse_v1(usage: str, most: str, control: str, statistics: str) -> ContainerMemory | None:
+    """What the files of a v1 group say; None: it is no group with memory."""
+    used, limit = _number(usage), _number(most)
     if used is None:
         return None
-    limit = _number(_text(group / "memory.limit_in_bytes"))
-    kills = _number(_field(_text(group / "memory.oom_control"), "oom_kill "))
-    cache = _number(_field(_text(group / "memory.stat"), "total_inactive_file "))
+    kills = _number(_field(control, "oom_kill "))
+    cache = _number(_field(statistics, "total_inactive_file "))
     return ContainerMemory(None if limit is None or limit >= _UNLIMITED else limit, used, kills, cache)
 
 
 def _text(path: Path) -> str:
+    """The beginning of a plain file; empty for what is none, is not there, or is taken away while it is read."""
     try:
-        return path.read_text("ascii", "replace")
-    except OSError:
+        opened = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            return _beginning(opened) if stat.S_ISREG(os.fstat(opened).st_mode) else ""
+        finally:
+            os.close(opened)
+    except (OSError, ValueError):  # a path may hold a NUL
         return ""
+
+
+def _beginning(opened: int) -> str:
+    """The kernel gives what it makes up on the spot in parts."""
+    content = b""
+    while len(content) < _MOST_BYTES and (part := os.read(opened, _MOST_BYTES - len(content))):
+        content += part
+    return content.decode("ascii", "replace")
 
 
 def _field(text: str, label: str) -> str | None:
@@ -152,4 +191,6 @@ def _field(text: str, label: str) -> str | None:
 
 
 def _number(text: str | None) -> int | None:
-    return int(text) if text is not None and text.strip().isdecimal() else None
+    """A number of 64 bits that is not negative; None: it is none."""
+    digits = "" if text is None else text.strip()
+    return int(digits) if digits.isascii() and digits.isdecimal() and len(digits) <= _MOST_DIGITS else None

@@ -6,6 +6,7 @@ import json
 import ssl
 import subprocess
 import threading
+import time
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -48,16 +49,29 @@ def service_account(folder: Path) -> Path:
     return folder
 
 
+@dataclass(frozen=True)
+class Reply:
+    """An answer in every detail."""
+
+    status: int = 200
+    headers: dict[str, str] = field(default_factory=dict)
+    body: bytes = b"{}"
+    seconds: float = 0.0
+    """Between two bytes, from the first one of the headers on."""
+
+
 @dataclass
 class Api:
     """What is answered, which may change at any time; `asked` are the paths and questions so far."""
 
     folder: Path
     pods: list[dict[str, Any]] = field(default_factory=list)
-    broken: dict[str, int | bytes | threading.Event] = field(default_factory=dict)
-    """By verb, get or list: a status, a body of any sort, or an event to wait for."""
+    broken: dict[str, int | bytes | threading.Event | Reply] = field(default_factory=dict)
+    """By verb, get or list: a status, a body of any sort, an event to wait for, or all of an answer."""
     asked: list[tuple[str, dict[str, list[str]]]] = field(default_factory=list)
     tokens: set[str] = field(default_factory=set)
+    token: str = TOKEN
+    """The one that is accepted."""
     port: int = 0
 
     @property
@@ -78,12 +92,15 @@ class Api:
             protocol_version = "HTTP/1.1"
 
             def do_GET(self) -> None:
-                status, body = api.answer(self.path, self.headers.get("Authorization", ""))
-                self.send_response(status)
-                self.send_header("Content-Type", "application/json")
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
+                reply = api.answer(self.path, self.headers.get("Authorization", ""))
+                lines = {"Content-Type": "application/json", "Content-Length": str(len(reply.body)), **reply.headers}
+                head = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
+                whole = f"HTTP/1.1 {reply.status} Told\r\n{head}\r\n".encode() + reply.body
+                if not reply.seconds:
+                    self.wfile.write(whole)
+                for number in range(len(whole) if reply.seconds else 0):
+                    self.wfile.write(whole[number : number + 1])
+                    time.sleep(reply.seconds)
 
             def log_message(self, *_: Any) -> None:
                 """Silent."""
@@ -94,9 +111,11 @@ class Api:
 
         self._server = Server(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(self.folder / "ca.crt", self.folder / "server.key")
-        self._server.socket = context.wrap_socket(self._server.socket, server_side=True, do_handshake_on_connect=False)
+        self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self.certify(self.folder)
+        self._server.socket = self._context.wrap_socket(
+            self._server.socket, server_side=True, do_handshake_on_connect=False
+        )
         self.port = self._server.server_address[1]
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
         self._thread.start()
@@ -110,26 +129,41 @@ class Api:
         self._server.server_close()
         self._thread.join()
 
-    def answer(self, path: str, authorization: str) -> tuple[int, bytes]:
+    def certify(self, folder: Path) -> None:
+        """Shows the certificate of that folder to whoever connects from now on."""
+        self._context.load_cert_chain(folder / "ca.crt", folder / "server.key")
+
+    def answer(self, path: str, authorization: str) -> Reply:
         parts = urlsplit(path)
         options = parse_qs(parts.query)
         self.asked.append((parts.path, options))
         self.tokens.add(authorization)
         base = f"/api/v1/namespaces/{NAMESPACE}/pods"
-        if authorization.lower() != f"bearer {TOKEN}":
-            return 401, b'{"kind": "Status", "status": "Failure", "code": 401}'
+        if authorization.lower() != f"bearer {self.token}":
+            return _status(401)
         broken = self.broken.get("list" if parts.path == base else "get")
         if isinstance(broken, threading.Event):
             broken.wait(60)
+        if isinstance(broken, Reply):
+            return broken
         if isinstance(broken, int):
-            return broken, json.dumps({"kind": "Status", "status": "Failure", "code": broken}).encode()
+            return _status(broken)
         if isinstance(broken, bytes):
-            return 200, broken
+            return Reply(body=broken)
         if parts.path == base:
-            return 200, json.dumps({"kind": "PodList", "items": self._chosen(options)}).encode()
+            return _found({"kind": "PodList", "items": self._chosen(options)})
         found = next((pod for pod in self.pods if f"{base}/{pod['metadata']['name']}" == parts.path), None)
-        return (404, b'{"kind": "Status", "code": 404}') if found is None else (200, json.dumps(found).encode())
+        return _status(404) if found is None else _found(found)
 
     def _chosen(self, options: dict[str, list[str]]) -> list[dict[str, Any]]:
         wanted = dict(pair.split("=", 1) for pair in options["labelSelector"][0].split(","))
         return [pod for pod in self.pods if wanted.items() <= pod["metadata"]["labels"].items()]
+
+
+def _status(code: int) -> Reply:
+    body = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code}
+    return Reply(code, body=json.dumps(body).encode())
+
+
+def _found(answer: dict[str, Any]) -> Reply:
+    return Reply(body=json.dumps(answer).encode())

@@ -13,7 +13,8 @@ import time
 import urllib.error
 import urllib.request
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
@@ -21,10 +22,11 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 if TYPE_CHECKING:
     import ssl
     from collections.abc import Callable, Iterator, Sequence
-    from pathlib import Path
 
     from prometheus_client import Metric
 
+IMPATIENT: Final = (str(Path(__file__).with_name("impatient_sidecar.py")),)
+"""A program for `sidecar` that looks often and waits only a moment."""
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"
 
 

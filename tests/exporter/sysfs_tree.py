@@ -34,6 +34,14 @@ def port(root: Path, device: str, number: int = 1, state: str = ACTIVE, counters
         file.write_text(f"{content}\n")
 
 
+def network(root: Path, device: str, name: str, place: str, lost: str) -> None:
+    """Makes a network interface of a device, at that place on it, that lost its carrier so often."""
+    folder = root / "class" / "infiniband" / device / "device" / "net" / name
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "dev_port").write_text(f"{place}\n")
+    (folder / "carrier_down_count").write_text(f"{lost}\n")
+
+
 def remove(root: Path, device: str) -> None:
     """The device is gone from the bus."""
     shutil.rmtree(root / "class" / "infiniband" / device)

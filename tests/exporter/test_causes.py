@@ -47,6 +47,26 @@ CASES: dict[str, tuple[list[Evidence], dict[str, Any], tuple[str, int | None, st
         {"oom_rose": 1.0},
         ("host_oom", 1, "confirmed", ("process_killed",)),
     ),
+    "out of memory by the container's word, and nobody told the code": (
+        [KILLED],
+        {"oom_rose": 1.0},
+        ("host_oom", 1, "confirmed", ("process_killed",)),
+    ),
+    "out of memory, in a shell": (
+        [KILLED, sign("exit", 2, 1, exit_code=137)],
+        {"oom_rose": 1.0},
+        ("host_oom", 1, "confirmed", ("process_killed",)),
+    ),
+    "a rise beside an end of its own": (
+        [KILLED, sign("exit", 2, 1, exit_code=1)],
+        {"oom_rose": 1.0},
+        ("process_exited", 1, "confirmed", ()),
+    ),
+    "a rise before the failure": (
+        [KILLED],
+        {"oom_rose": 0.05},
+        ("process_killed", 1, "likely", ("process_exited", "host_oom")),
+    ),
     "only echoes, one rank was waited for": ([ECHO], {}, ("collective_timeout", 1, "likely", ())),
     "only echoes": ([ECHO, sign("echo", 0.3, 1)], {}, ("collective_timeout", None, "unknown", ())),
     "only echoes, ranks elsewhere": ([ECHO], {"world_size": 16}, ("peer_failure", None, "unknown", ())),

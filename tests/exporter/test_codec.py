@@ -134,6 +134,7 @@ def test_every_class_of_the_memory_can_be_saved() -> None:
     elsewhere = {"Save", "_Check"}  # on their way at the end of a golden case
     elsewhere.add("OriginVerdict")  # of runs with several pods, see test_shared_verdicts
     elsewhere.add("GpuSeen")  # of machines with GPUs, see test_gpu_join
+    elsewhere |= {"NicHappening", "PortSeen"}  # with network cards, see test_nic_join
     assert set(document["classes"]) | elsewhere == set(REGISTRY.by_name)
 
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from journal_folder import RUN, finish, launcher, trainer
 from pod_story import Story
 from sidecar_process import sidecar
 
 from headway import process, sampler
+from headway.events import Event
 from headway.journal import JournalWriter
 from headway_exporter import memory
 from headway_exporter.health import cgroups
@@ -73,6 +76,48 @@ def test_kills_are_counted_as_they_happen(before: int | None, after: int | None,
     for at, counter in enumerate((before, after)):
         story.event(0, "sample", end + at, **({} if counter is None else {"oom_kills": counter}))
     assert shown(story.pod)[KILLS,] == kills
+
+
+def test_a_kill_is_counted_once_however_many_ranks_see_it() -> None:
+    """Eight ranks read the same counter, some before and some after the kill."""
+    story = Story()
+    end = story.running()
+    for at, (slot, counter) in enumerate([(0, 0), (1, 1), (0, 1), (1, 1), (1, 2), (0, 2), (1, 2)]):
+        story.event(slot, "sample", end + at, oom_kills=counter)
+    assert shown(story.pod)[KILLS,] == 2
+
+
+def test_ranks_in_control_groups_of_their_own() -> None:
+    """Slurm gives each task its own: that the counters differ is no kill, however often they are read in turn."""
+    story = Story()
+    end = story.running()
+    for at, (slot, counter) in enumerate([(0, 0), (1, 5), (0, 0), (1, 5), (0, 0), (1, 6), (0, 0)]):
+        story.event(slot, "sample", end + at, oom_kills=counter)
+    assert shown(story.pod)[KILLS,] == 1
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 1 << 64)), max_size=40))
+def test_kills_only_rise(looks: list[tuple[int, int]]) -> None:
+    """Whatever samples say: a count never steps back, and a kill that is announced by nobody's rise is none."""
+    container, before = cgroups.Container(), 0
+    for number, (slot, counter) in enumerate(looks):
+        container.sample(slot, Event("sample", 0, 0.0, float(number), 1, None, {"oom_kills": counter}))
+        assert container.kills >= before
+        before = container.kills
+    firsts = dict(reversed(looks))
+    if all(counter == firsts[slot] for slot, counter in looks):
+        assert container.kills == 0
+
+
+def test_a_rise_between_incarnations_is_beyond_doubt() -> None:
+    """Nobody told an exit code; the counter that the next process finds is the kernel's own word."""
+    story = Story()
+    end = story.running()
+    story.event(0, "sample", end, oom_kills=0)
+    story.die(1, end + 1.5)
+    again(story, end + 4, kills=1)
+    (found,) = story.pod.failures.recoveries
+    assert (found.diagnosis.cause, found.diagnosis.confidence, found.diagnosis.origin) == ("host_oom", "confirmed", 1)
 
 
 def test_kills_outlive_the_sidecar_and_the_pod() -> None:

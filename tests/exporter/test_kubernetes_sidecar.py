@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from journal_folder import RUN, finish, launcher, trainer, wait_ready
-from kubernetes_api import POD, Api, recorded, service_account, stamp
-from sidecar_process import Sidecar, sidecar
+from kubernetes_api import POD, Api, Reply, recorded, service_account, stamp
+from sidecar_process import IMPATIENT, Sidecar, sidecar
 
 from headway_exporter.state_files import LEDGER, pod_folder, read_ledger
 
@@ -75,7 +75,7 @@ def test_what_ended_the_pod_before(api: Api, tmp_path: Path) -> None:
     state, folders = tmp_path / "state", [tmp_path / "first", tmp_path / "second"]
     for folder in folders:
         (folder / RUN).mkdir(parents=True)
-    with sidecar(folders[0], "--state-dir", str(state), **api.environ) as exporter:
+    with sidecar(folders[0], "--state-dir", str(state), program=IMPATIENT, **api.environ) as exporter:
         connected(exporter)
         launcher(folders[0])("launcher_started", pid=1)
         at = die(folders[0])
@@ -84,7 +84,9 @@ def test_what_ended_the_pod_before(api: Api, tmp_path: Path) -> None:
     evicted = ended("evicted_for_memory", at, uid="u-now", name=POD)
     evicted["status"]["conditions"][-1]["lastTransitionTime"] = stamp(at)
     api.pods[:] = [evicted, recorded("running", uid="u-next", name="llama-3-next")]
-    with sidecar(folders[1], "--state-dir", str(state), **api.environ | {"POD_NAME": "llama-3-next"}) as exporter:
+    with sidecar(
+        folders[1], "--state-dir", str(state), program=IMPATIENT, **api.environ | {"POD_NAME": "llama-3-next"}
+    ) as exporter:
         connected(exporter)
         launcher(folders[1], 6)("launcher_started", pid=1)
         finish(*(trainer(folders[1], slot, "enter=b", "load=5", "steps=6-9", "finish=9", attempt=1) for slot in (0, 1)))
@@ -119,6 +121,26 @@ def test_a_sidecar_that_may_not_ask(api: Api, tmp_path: Path) -> None:
     with sidecar(tmp_path, "--kubernetes", "off", **api.environ) as exporter:
         assert exporter.stop() == (0, "")
     assert len(api.asked) == asked
+
+
+def test_an_api_in_trouble_costs_its_own_metrics_only(api: Api, tmp_path: Path) -> None:
+    """Errors, garbage, and an answer that never ends: all else is served, and the log has a line for each change and no more."""
+    with sidecar(tmp_path, program=IMPATIENT, **api.environ) as exporter:
+        connected(exporter)
+        for broken in (500, b"{", Reply(headers={"X-Long": "x" * 100_000}, seconds=0.01)):
+            asked = len(api.asked)
+            api.broken["get"] = broken
+            while len(api.asked) < asked + (2 if isinstance(broken, Reply) else 4):
+                assert exporter.value("headway_incident_open") == 0
+                time.sleep(0.1)
+            assert exporter.value("headway_collector_success", collector="kubernetes") == 0
+            assert exporter.value("headway_container_restarts", container="trainer") is None
+            assert exporter.value("headway_pod_disruptions_total", reason="other") == 0
+        api.broken.clear()
+        connected(exporter)
+        _, errors = exporter.stop()
+    words = ("HTTP 500", "no JSON", "no whole answer within", "can be read again")
+    assert [next((word for word in words if word in line), line) for line in errors.splitlines()] == list(words)
 
 
 def test_a_bad_option_is_named(tmp_path: Path) -> None:

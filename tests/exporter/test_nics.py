@@ -11,7 +11,8 @@ from sidecar_process import sidecar
 from sysfs_tree import ACTIVE, DOWN, EFA, MELLANOX
 
 from headway_exporter.health.instruments import AbsentError
-from headway_exporter.health.nics import MOST_COUNTED, NicProbe
+from headway_exporter.health.nics import NicProbe
+from headway_exporter.nics import MOST_COUNTED, Nics
 from headway_exporter.schema import METRICS
 
 if TYPE_CHECKING:
@@ -21,11 +22,13 @@ UP = "headway_nic_up"
 ERRORS = "headway_nic_errors_total"
 
 
-def shown(probe: NicProbe) -> dict[tuple[str, ...], float]:
-    """Metric and labels to value, of a new read."""
-    return {
-        (name, *labels): value for name, labels, value in probe.samples(probe.read()) if isinstance(value, (int, float))
-    }
+def shown(probe: NicProbe, nics: Nics | None = None) -> dict[tuple[str, ...], float]:
+    """Metric and labels to value, of a new read that a fold (None: a new one) is told of."""
+    nics, value = nics or Nics(), probe.read()
+    for seen in probe.observations(value):
+        nics.fold(seen)
+    up = {(name, *labels): float(one) for name, labels, one in probe.samples(value) if isinstance(one, (int, float))}
+    return up | {(ERRORS, *pair): float(count) for pair, count in nics.shown().items()}
 
 
 def test_a_card_is_told_with_its_errors(tmp_path: Path) -> None:
@@ -79,12 +82,58 @@ def test_a_card_that_falls_off_the_bus_is_down(tmp_path: Path) -> None:
     """Its files are gone, and its errors are what they were: a sum of all cards must not step back."""
     sysfs_tree.port(tmp_path, "mlx5_0")
     sysfs_tree.port(tmp_path, "mlx5_1")
-    probe = NicProbe(tmp_path)
-    before = shown(probe)
+    probe, nics = NicProbe(tmp_path), Nics()
+    before = shown(probe, nics)
     sysfs_tree.remove(tmp_path, "mlx5_1")
-    assert shown(probe) == before | {(UP, "mlx5_1"): 0}
+    assert shown(probe, nics) == before | {(UP, "mlx5_1"): 0}
     sysfs_tree.remove(tmp_path, "mlx5_0")
-    assert shown(probe)[UP, "mlx5_0"] == 0
+    assert shown(probe, nics)[UP, "mlx5_0"] == 0
+    assert nics.shown() == {key[1:]: value for key, value in before.items() if key[0] == ERRORS}
+
+
+def test_a_card_that_was_gone_before_the_sidecar_started(tmp_path: Path) -> None:
+    """A sidecar that starts while a link is down knows from the one before it that there was one: the alarm goes on."""
+    sysfs_tree.port(tmp_path, "rdmap0s31", state=DOWN, counters=EFA)
+    asked: list[str] = []
+
+    def remembered(boot: str) -> list[tuple[str, str]]:
+        asked.append(boot)
+        return [("rdmap0s31", "1"), ("mlx5_7", "2")]
+
+    probe = NicProbe(tmp_path, remembered, lambda: "this start")
+    for _ in range(2):
+        assert {key: value for key, value in shown(probe).items() if key[0] == UP} == {
+            (UP, "mlx5_7"): 0,
+            (UP, "rdmap0s31"): 0,
+        }
+    assert asked == ["this start"]
+
+
+def test_cards_that_cannot_be_listed_are_not_gone(tmp_path: Path) -> None:
+    """A folder that cannot be read is a collector that fails, not sixteen cards that lost their links."""
+    sysfs_tree.port(tmp_path, "mlx5_0")
+    probe = NicProbe(tmp_path)
+    shown(probe)
+    folder = tmp_path / "class" / "infiniband"
+    folder.rename(tmp_path / "away")
+    folder.symlink_to(folder.name)
+    with pytest.raises(OSError, match="infiniband"):
+        probe.read()
+    folder.unlink()
+    (tmp_path / "away").rename(folder)
+    assert shown(probe)[UP, "mlx5_0"] == 1
+
+
+def test_lost_links_of_ethernet(tmp_path: Path) -> None:
+    """RoCE: the port's own counter stays 0, the network interface of the same place on the device counts."""
+    for number in (1, 2):
+        sysfs_tree.port(
+            tmp_path, "mlx5_0", number, counters=MELLANOX | {"counters/link_downed": "0", "link_layer": "Ethernet"}
+        )
+    for place, lost in (("0", "3"), ("1", "5"), ("7", "100"), ("x", "1e3")):
+        sysfs_tree.network(tmp_path, "mlx5_0", f"eth{place}", place, lost)
+    seen = {port.number: dict(port.errors) for port in NicProbe(tmp_path).read().ports}
+    assert {number: errors["link_downed"] for number, errors in seen.items()} == {"1": 3, "2": 5}
 
 
 def test_a_machine_without_cards_says_so(tmp_path: Path) -> None:
@@ -164,7 +213,7 @@ def test_a_sidecar_shows_the_cards_of_its_sysfs(tmp_path: Path) -> None:
     """From the option to the scrape, with the labels of the schema."""
     sysfs_tree.port(tmp_path / "sys", "mlx5_0", state=DOWN)
     with sidecar(tmp_path, "--sysfs-root", str(tmp_path / "sys")) as exporter:
-        exporter.until(lambda _: exporter.value(UP, device="mlx5_0") is not None, "the card")
+        exporter.until(lambda _: exporter.value(ERRORS, device="mlx5_0", kind="retry") is not None, "the card")
         assert exporter.value(UP, device="mlx5_0") == 0
         assert exporter.value(ERRORS, device="mlx5_0", kind="retry") == 7
         assert exporter.value("headway_collector_success", collector="nics") == 1

@@ -14,8 +14,11 @@ from kubernetes_api import POD, RECORDED, recorded
 
 from headway_exporter.health.pod_status import Look, happenings, predecessors, restarts, selector, why
 from headway_exporter.labels import CAUSES, CONTAINER_ENDS, DISRUPTIONS
+from headway_exporter.orchestrator import evidence
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from headway_exporter.observations import PodStatusSeen
 
 LOOK = Look(1000.0, datetime(2026, 11, 30, 12, tzinfo=timezone.utc).timestamp())
@@ -40,6 +43,8 @@ def told(name: str, kind: str) -> list[PodStatusSeen]:
         ("completed", "completed", None, True, 0),
         ("node_shut_down", "error", None, True, -15),
         ("lost_sight", "other", None, True, -9),
+        ("failure_policy", "error", None, True, 42),
+        ("logs_oom_killed", "oom_killed", None, True, -9),
     ],
 )
 def test_the_end_of_a_container(name: str, reason: str, cause: str | None, sure: bool, code: int) -> None:
@@ -47,8 +52,9 @@ def test_the_end_of_a_container(name: str, reason: str, cause: str | None, sure:
     (seen,) = told(name, "container")
     assert (seen.reason, seen.cause, seen.sure, seen.exit_code) == (reason, cause, sure, code)
     assert seen.wall == LOOK.wall if name == "lost_sight" else clock("10:20:30") < seen.wall < clock("10:20:32")
-    assert seen.text.startswith("container trainer ended: ")
-    assert ("restarts so far: 1" in seen.text) == (name == "oom_killed_and_restarted")
+    assert seen.text.startswith(f"container {'logs' if name == 'logs_oom_killed' else 'trainer'} ended: ")
+    assert ("restarts so far: 1" in seen.text) == (name in ("oom_killed_and_restarted", "logs_oom_killed"))
+    assert seen.trains == (name != "logs_oom_killed")
 
 
 @pytest.mark.parametrize(
@@ -63,6 +69,7 @@ def test_the_end_of_a_container(name: str, reason: str, cause: str | None, sure:
         ("node_shut_down", "node_shutdown", "node_lost", True, "10:20:20"),
         ("deadline", "deadline", "preempted", True, "10:20:31"),
         ("evicted_before_1_26", "evicted", "storage_io", True, None),
+        ("node_lost", "node_lost", "node_lost", True, None),
     ],
 )
 def test_a_pod_that_is_taken_away(name: str, reason: str, cause: str, sure: bool, at: str | None) -> None:
@@ -71,6 +78,79 @@ def test_a_pod_that_is_taken_away(name: str, reason: str, cause: str, sure: bool
     assert (seen.reason, seen.cause, seen.sure) == (reason, cause, sure)
     assert seen.wall == (LOOK.wall if at is None else clock(at))
     assert recorded(name)["metadata"]["name"] in seen.text
+
+
+@pytest.mark.parametrize(
+    ("code", "signed"), [(137, -9), (143, -15), (139, -11), (134, -6), (1, 1), (128, 128), (255, 255), (-1, -1)]
+)
+def test_exit_codes(code: int, signed: int) -> None:
+    """A container runtime adds 128 to a signal's number; what is no signal stays as it is."""
+    pod = recorded("exited")
+    pod["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"] = code
+    (seen,) = happenings(pod, LOOK)
+    assert seen.exit_code == signed
+
+
+def test_native_sidecars_are_not_looked_at() -> None:
+    """They are listed among the init containers; one that ran out of its memory has not ended the training."""
+    assert happenings(recorded("native_sidecar_oom_killed"), LOOK) == []
+    assert restarts(recorded("native_sidecar_oom_killed")) == {"trainer": 0}
+
+
+def test_which_container_trains() -> None:
+    """The one with the GPUs, else the one that the pod names, else the first; when nobody can tell, any may be."""
+
+    def trains(change: Callable[[dict[str, Any]], object]) -> bool:
+        pod = recorded("logs_oom_killed")
+        change(pod)
+        (seen,) = happenings(pod, LOOK)
+        assert (seen.cause == "host_oom") == seen.trains
+        return seen.trains
+
+    def without_gpus(pod: dict[str, Any], **more: Any) -> None:
+        for one in pod["spec"]["containers"]:
+            del one["resources"]
+        pod["metadata"]["annotations"].update(more)
+
+    main = "kubectl.kubernetes.io/default-container"
+    assert not trains(lambda _: None)
+    assert trains(without_gpus)
+    assert not trains(lambda pod: without_gpus(pod, **{main: "trainer"}))
+    assert trains(lambda pod: without_gpus(pod, **{main: "logs"}))
+    assert trains(lambda pod: without_gpus(pod, **{main: "gone"}))
+    assert trains(lambda pod: pod.pop("spec"))
+    assert trains(lambda pod: pod["status"]["containerStatuses"].pop())
+    mig = {"limits": {"nvidia.com/mig-1g.10gb": "1"}}
+    assert not trains(lambda pod: pod["spec"]["containers"][1].update(resources=mig))
+
+
+def test_a_container_beside_the_training_is_no_evidence() -> None:
+    """It is counted, and blames nothing, however near to a failure it ended."""
+    (seen,) = happenings(recorded("logs_oom_killed"), LOOK)
+    assert evidence(seen, 0.0) is None
+    (seen,) = happenings(recorded("oom_killed"), LOOK)
+    assert evidence(seen, 0.0) is not None
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in RECORDED.iterdir()))
+def test_recorded_answers_are_pods(name: str) -> None:
+    """The official client's own model takes each, and gives all of it back: no field is misspelt, none is of another type."""
+    client = pytest.importorskip(
+        "kubernetes", reason="the client is not installed: pip install 'headway[kubernetes]'"
+    ).client.ApiClient()
+    text = (RECORDED / f"{name}.json").read_text()
+    found = client.deserialize(text, "V1Pod", "application/json")
+    assert type(found).__name__ == "V1Pod"
+    assert same(client.sanitize_for_serialization(found)) == same(json.loads(text))
+
+
+def same(value: Any) -> Any:
+    """Without fields that say nothing, and with each time in one form."""
+    if isinstance(value, dict):
+        return {name: same(item) for name, item in value.items() if item is not None}
+    if isinstance(value, list):
+        return [same(item) for item in value]
+    return value.replace("+00:00", "Z") if isinstance(value, str) else value
 
 
 def test_a_pod_that_runs_tells_of_nothing() -> None:

@@ -14,8 +14,8 @@ import sysfs_tree
 from journal_folder import RUN, finish, launcher, meet, trainer, wait_ready
 from sidecar_process import OPENMETRICS, sidecar
 
-from headway_exporter.health.nics import MOST_COUNTED
 from headway_exporter.labels import CONTAINER_ENDS, DISRUPTIONS, DROP_REASONS, LAYERS, STATES
+from headway_exporter.nics import MOST_COUNTED
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -211,6 +211,7 @@ def test_eight_ranks_stay_within_the_series_budget(tmp_path: Path) -> None:
     with sidecar(tmp_path, *options) as exporter:
         exporter.until(lambda status: status["finished"], "the end")
         exporter.until(lambda _: len(exporter.labels("headway_nic_up")) == MOST_COUNTED, "the cards")
+        exporter.until(lambda _: len(exporter.labels("headway_nic_errors_total")) == 4 * MOST_COUNTED, "their errors")
         exporter.until(lambda _: len(exporter.labels("headway_storage_size_bytes")) == 3, "the volumes")
         assert len(exporter.samples()) <= 450 - OF_KUBERNETES
 

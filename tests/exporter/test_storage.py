@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from journal_folder import finish, trainer
-from sidecar_process import Sidecar, sidecar
+from sidecar_process import IMPATIENT, Sidecar, sidecar
 
 from headway_exporter.health.instruments import AbsentError
 from headway_exporter.health.storage import Space, VolumeProbe, told
@@ -56,10 +56,10 @@ def test_checkpoints_are_where_the_trainer_says(tmp_path: Path) -> None:
     """Without any option; and the folder of the option, where the sidecar sees it under another name."""
     (tmp_path / "saved").mkdir()
     (tmp_path / "journals").mkdir()
-    with sidecar(tmp_path / "journals", "--state-dir", str(tmp_path / "state")) as exporter:
+    with sidecar(tmp_path / "journals", "--state-dir", str(tmp_path / "state"), program=IMPATIENT) as exporter:
         finish(trainer(tmp_path / "journals", 0, f"saves_in={tmp_path / 'saved'}", "steps=1-2", "finish=2", ranks=1))
         exporter.until(lambda _: _volumes(exporter) == {"checkpoints", "state", "journal"}, "all volumes")
-    with sidecar(tmp_path / "none", "--checkpoint-dir", str(tmp_path / "saved")) as exporter:
+    with sidecar(tmp_path / "none", "--checkpoint-dir", str(tmp_path / "saved"), program=IMPATIENT) as exporter:
         exporter.until(lambda _: _volumes(exporter), "a volume")
         assert _volumes(exporter) == {"checkpoints"}
 
@@ -74,8 +74,7 @@ def test_a_stalled_mount_costs_its_own_metrics_only(tmp_path: Path) -> None:
     stalls = tmp_path / "mount.stalls"
     stalls.touch()
     environ = {"LD_PRELOAD": str(library), "STALLED": str(tmp_path / "mount")}
-    program = (str(HERE / "impatient_sidecar.py"),)
-    with sidecar(tmp_path, "--checkpoint-dir", str(tmp_path / "mount"), program=program, **environ) as exporter:
+    with sidecar(tmp_path, "--checkpoint-dir", str(tmp_path / "mount"), program=IMPATIENT, **environ) as exporter:
         exporter.until(lambda _: _success(exporter, "checkpoints") == 0.0, "that the mount stalls")
         assert _volumes(exporter) == {"journal"}
         assert _success(exporter, "journal") == 1

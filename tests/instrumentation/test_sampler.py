@@ -8,6 +8,8 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from headway import Recorder, frames, process, sampler
 from headway.journal import JournalReader
@@ -71,6 +73,19 @@ V2 = {
         ({}, "0::/pod1\n", ContainerMemory()),
         (V2, "rubbish\n\n::\n", ContainerMemory()),
         ({"memory.current": "-1", "memory.max": "x"}, "0::/\n", ContainerMemory()),
+        (
+            {
+                **V1,
+                "memory/kubepods/pod1/box/memory.usage_in_bytes": "300",
+                "memory/kubepods/pod1/box/memory.limit_in_bytes": "9223372036854771712",
+                "memory/kubepods/pod1/box/memory.oom_control": "oom_kill_disable 0\nunder_oom 0\noom_kill 7\n",
+            },
+            "4:memory:/kubepods/pod1/box\n",
+            ContainerMemory(2000, 500, 7, 150),  # v1 counts in the killed process's own group alone
+        ),
+        ({"memory.current": "500", "memory.max": "9" * 5_000}, "0::/\n", ContainerMemory(None, 500)),
+        ({"memory.current": "5\0", "memory.max": "7"}, "0::/\n", ContainerMemory()),
+        ({"memory.current": "5", "memory.max": "7"}, "0::/a\0b\n", ContainerMemory(7, 5)),
     ],
 )
 def test_container_memory_under_both_cgroup_versions(
@@ -79,6 +94,91 @@ def test_container_memory_under_both_cgroup_versions(
     """The limit that binds, with the use and the OOM kills of the same group, inside and outside of a namespace."""
     (tmp_path / "membership").write_text(membership)
     assert process.container_memory(tree(tmp_path / "cgroup", files), tmp_path / "membership") == wanted
+
+
+LINES = st.lists(
+    st.builds(
+        "{} {}".format,
+        st.sampled_from(["oom", "oom_kill", "oom_kill_disable", "inactive_file", "total_inactive_file", ""]),
+        st.integers(-1, 1 << 70).map(str) | st.sampled_from(["max", "1e9", "", "0x10"]) | st.text(max_size=5),
+    ),
+    max_size=6,
+).map("\n".join)
+NUMBERS = st.integers(-5, 1 << 70).map("{}\n".format) | st.just("max\n") | st.text(max_size=30)
+
+
+@given(NUMBERS, NUMBERS, LINES, LINES)
+def test_whatever_the_files_of_a_group_say(used: str, most: str, kills: str, statistics: str) -> None:
+    """Nothing of it raises, what is told is a number of 64 bits, and without a use there is no group."""
+    for parse in (process.parse_v1, process.parse_v2):
+        found = parse(used, most, kills, statistics)
+        told = [] if found is None else [found.limit_bytes, found.used_bytes, found.oom_kills, found.cache_bytes]
+        assert all(number is None or 0 <= number < 10**20 for number in told)
+        assert (found is None) == (
+            not (used.strip().isascii() and used.strip().isdecimal() and len(used.strip()) <= 20)
+        )
+
+
+GROUPS = st.builds(
+    ContainerMemory, st.none() | st.integers(0, 9), st.integers(0, 9), st.none() | st.integers(0, 9), st.none()
+)
+
+
+@given(st.lists(GROUPS, max_size=5))
+def test_the_group_that_binds(groups: list[ContainerMemory]) -> None:
+    """The innermost limit, with that group's use; no limit, the process's own group; no kill of the groups up to there is missed."""
+    found = process.binding(groups)
+    limited = next((number for number, group in enumerate(groups) if group.limit_bytes is not None), None)
+    chosen = groups[limited or 0] if groups else ContainerMemory()
+    assert (found.limit_bytes, found.used_bytes) == (chosen.limit_bytes, chosen.used_bytes)
+    counts = [group.oom_kills or 0 for group in groups[: (limited or 0) + 1]]
+    assert (found.oom_kills or 0) == max(counts, default=0)
+
+
+@pytest.mark.parametrize("what", ["pipe", "endless", "huge", "folder", "loop"])
+def test_a_group_whose_files_are_none(tmp_path: Path, what: str) -> None:
+    """A sample neither waits for ever nor fills the memory, and the group's other files are still used."""
+    root = tree(tmp_path / "cgroup", {"memory.current": "500", "memory.max": "2000"})
+    (tmp_path / "membership").write_text("0::/\n")
+    events = root / "memory.events"
+    if what == "pipe":
+        os.mkfifo(events)
+    elif what == "endless":
+        events.symlink_to("/dev/zero")
+    elif what == "huge":
+        with events.open("w") as file:
+            file.write("oom_kill 4\n")
+            file.truncate(1 << 40)
+    elif what == "folder":
+        events.mkdir()
+    else:
+        events.symlink_to(events.name)
+    wanted = ContainerMemory(2000, 500, 4 if what == "huge" else None)
+    assert process.container_memory(root, tmp_path / "membership") == wanted
+
+
+def test_a_group_that_goes_while_it_is_read(tmp_path: Path) -> None:
+    """Files come and go between two of their reads: what is told is either whole or nothing, and never an error."""
+    membership = tmp_path / "membership"
+    membership.write_text("0::/box\n")
+    root, stop = tmp_path / "cgroup", threading.Event()
+    tree(root, {"memory.current": "900", "memory.max": "9000"})
+
+    def come_and_go() -> None:
+        while not stop.is_set():
+            tree(root, {"box/memory.max": "2000", "box/memory.current": "500"})
+            (root / "box/memory.current").unlink()
+            (root / "box/memory.max").unlink()
+            (root / "box").rmdir()
+
+    thread = threading.Thread(target=come_and_go)
+    thread.start()
+    try:
+        found = [process.container_memory(root, membership) for _ in range(3_000)]
+    finally:
+        stop.set()
+        thread.join()
+    assert {(one.used_bytes, one.limit_bytes) for one in found} <= {(500, 2000), (900, 9000)}
 
 
 def test_memory_of_this_process_and_of_another() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -24,22 +24,34 @@ class Container:
     kills: int = 0
     """Out-of-memory kills that were seen to happen."""
     counter: int | None = None
-    """What the kernel's own counter showed last."""
+    """The kernel's own counter, as far as its rise is counted."""
     rose: float | None = None
     """When it was last seen to have risen, while nobody knows yet what for."""
+    counters: dict[int, int] = field(default_factory=dict)
+    """What the ranks read of it last, by slot: they may be in control groups of their own, each with a counter."""
 
-    def sample(self, event: Event) -> None:
-        """What any local rank reads: all of them are in the same container."""
+    def sample(self, slot: int, event: Event) -> None:
+        """What a local rank reads: all of them are in the same container."""
         used, cache = event.fields.get("cgroup_used_bytes"), event.fields.get("cgroup_cache_bytes", 0)
         self.used_bytes = None if used is None else max(0, used - max(0, cache))
         self.limit_bytes = event.fields.get("cgroup_limit_bytes")
         counter = event.fields.get("oom_kills")
-        if counter is None:
-            return
-        if self.counter is not None and counter > self.counter:
-            self.kills += counter - self.counter
-            self.rose = event.mono
-        self.counter = counter
+        if counter is not None:
+            self._count(slot, counter, event.mono)
+
+    def _count(self, slot: int, counter: int, at: float) -> None:
+        """One kill is seen by all ranks and counted once; what a counter had when it was first seen is not ours."""
+        before = self.counters.get(slot)
+        if before is not None and counter < before:  # it begins anew
+            self.counters.clear()
+            self.counter = before = None
+        known = counter if before is None else max(before, self.counter or 0)
+        if counter > known:
+            self.kills += counter - known
+            self.rose = at
+        if before is not None or self.counter is None:
+            self.counter = max(counter, self.counter or 0)
+        self.counters[slot] = counter
 
     def take_kill(self, at: float, within_seconds: float) -> bool:
         """Whether a kill was seen so long before or after; a failure that it explains takes it, so that it explains no other one."""
@@ -51,6 +63,7 @@ class Container:
     def replaced(self) -> None:
         """There is another container in its place, whose counter begins at 0."""
         self.used_bytes = self.limit_bytes = self.counter = self.rose = None
+        self.counters.clear()
 
 
 def samples(pod: Pod) -> Iterator[Sample]:

@@ -14,16 +14,20 @@ from headway_exporter.health.storage import VolumeProbe, told
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
 
 
 def fitted(
-    options: argparse.Namespace, checkpoint_dir: Callable[[], str] = str, environ: Mapping[str, str] = os.environ
+    options: argparse.Namespace,
+    checkpoint_dir: Callable[[], str] = str,
+    linked_ports: Callable[[str], Iterable[tuple[str, str]]] = lambda _: (),
+    environ: Mapping[str, str] = os.environ,
 ) -> list[AnyInstrument]:
     """Those that the command line asks for; each finds out by itself whether there is anything to read.
 
-    `checkpoint_dir` asks what the trainer says of where its checkpoints lie, empty while it says nothing.
+    `checkpoint_dir` asks what the trainer says of where its checkpoints lie, empty while it says nothing; `linked_ports` which ports of
+    network cards are known to have had a link since the machine's start of that name.
     """
 
     def checkpoints() -> Path | None:
@@ -34,7 +38,7 @@ def fitted(
         _kubernetes(options, environ),
         NvmlInstrument() if options.gpus else None,
         Instrument(HostProbe()),
-        Instrument(NicProbe(options.sysfs_root)),
+        Instrument(NicProbe(options.sysfs_root, linked_ports)),
         Instrument(VolumeProbe("checkpoints", checkpoints)),
         Instrument(VolumeProbe("state", lambda: options.state_dir)),
         Instrument(VolumeProbe("journal", lambda: options.dir)),

@@ -30,6 +30,9 @@ RETRY_SECONDS: Final = 60.0
 STOP_SECONDS: Final = 1.0
 """How long the end waits for a read under way; one that hangs is left behind, in a daemon thread."""
 
+MOST_SAID: Final = 4
+"""Sorts of trouble that are told before it is over: what differs each time must not fill the log."""
+
 SETTLE_SECONDS: Final = 0.5
 """Before a last read: who tells of the same end gets to know it at this moment too."""
 
@@ -94,6 +97,7 @@ class Instrument(Generic[T]):
         self._newest: Reading[T] | None = None
         self._began: float | None = None
         self._trouble: str | None = None
+        self._said: set[str] = set()
         self._absent = False
         self._retry_seconds = RETRY_SECONDS
         self._unheard: list[Observation] = []
@@ -169,10 +173,12 @@ class Instrument(Generic[T]):
             self._began = None
 
     def _note(self, trouble: str | None) -> None:
-        """Says once that something is wrong, and once that it is well again."""
-        if trouble is not None and self._trouble is None:
+        """Says each sort of trouble once until it is over, and once that it is."""
+        if trouble is not None and trouble not in self._said and len(self._said) < MOST_SAID:
+            self._said.add(trouble)
             _log.warning("%s cannot be read (%s); its metrics are missing until it can", self.name, trouble)
         elif trouble is None and self._trouble is not None:
+            self._said.clear()
             _log.warning("%s can be read again", self.name)
         self._trouble = trouble
         if trouble is not None:

@@ -19,18 +19,15 @@ The official client takes about 20 MB (version 37; twice as much in 35) and is i
 
 from __future__ import annotations
 
-import gc
-import importlib
-import json
 import logging
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import quote, urlencode
 
 from headway import clock
 from headway_exporter.health.instruments import AbsentError, Instrument
-from headway_exporter.health.pod_status import Look, happenings, predecessors, restarts, selector, uid
+from headway_exporter.health.kubernetes_client import Api, BusyError, ForbiddenError, KubernetesError, NoSuchPodError
+from headway_exporter.health.pod_status import Look, gone, happenings, predecessors, restarts, selector, uid
 from headway_exporter.observations import PodStatusSeen
 
 if TYPE_CHECKING:
@@ -44,27 +41,16 @@ _log = logging.getLogger("headway.exporter")
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 EVERY_SECONDS: Final = 10.0
 DEADLINE_SECONDS: Final = 30.0
-CONNECT_SECONDS: Final = 3.0
-ANSWER_SECONDS: Final = 5.0
 LAST_SECONDS: Final = 4.0
 """How long the sidecar's end waits for a last answer."""
 PREDECESSORS_SECONDS: Final = 300.0
 """Time in which the earlier pods are looked for: whatever ended before this pod began is told by then."""
 PREDECESSORS_EVERY_SECONDS: Final = 30.0
-MOST_BYTES: Final = 8 << 20
 MOST_LISTED: Final = 64
+MOST_TIMES_MISSING: Final = 2
+"""Answers in a row that there is no such pod before that is believed of one that was there."""
 _FROM_MEMORY: Final = "0"
 """Resource version: whatever the API server knows without asking its database. A thousand pods ask."""
-_FORBIDDEN: Final = 403
-_OK: Final = 200
-
-
-class KubernetesError(Exception):
-    """The API did not answer the question; the message says what it was and what to do."""
-
-
-class ForbiddenError(KubernetesError):
-    """The service account has not the right that the question needs."""
 
 
 @dataclass(frozen=True)
@@ -102,6 +88,13 @@ class PodProbe:
         self._began = clock.monotonic()
         self._looked = -PREDECESSORS_EVERY_SECONDS
         self._api: Api | None = None
+        self._account: object = None
+        """What the service account's files were when `_api` was made."""
+        self._pod: Mapping[str, Any] | None = None
+        """The newest answer."""
+        self._missing = 0
+        self._busy: tuple[float, str] | None = None
+        """Until when the API wants to be left alone, CLOCK_MONOTONIC seconds, and what it said."""
         self._said: set[str] = set()
 
     def read(self) -> Answer:
@@ -111,6 +104,7 @@ class PodProbe:
             AbsentError: this is no pod that may ask.
             KubernetesError: the API gave no answer.
         """
+        self._let_alone()
         api, place = self._connected(), self._place
         namespace = place.namespace or self._own_namespace()
         try:
@@ -121,11 +115,44 @@ class PodProbe:
                 "grant it get and list on pods, or switch this off with --kubernetes off"
             )
             raise AbsentError("not allowed to ask for this pod") from error
-        look = Look(clock.monotonic(), clock.wall())
+        except NoSuchPodError as error:
+            return self._gone(error)
+        except BusyError as error:
+            self._busy = clock.monotonic() + error.seconds, str(error)
+            raise
+        if self._pod is not None and uid(pod) not in ("", uid(self._pod)):  # one of the same name was made in its place
+            return self._replaced(self._pod)
+        self._pod, self._missing = pod if uid(pod) else self._pod, 0
+        look = _look()
         pods = [*self._earlier(api, pod, namespace), pod]
         happened = [seen for one in pods for seen in happenings(one, look, place.own_container)]
-        heard = PodStatusSeen("heard", look.mono, look.wall)
-        return Answer(restarts(pod, place.own_container), (heard, *happened))
+        return Answer(restarts(pod, place.own_container), (_heard(look), *happened))
+
+    def _let_alone(self) -> None:
+        """Asks nothing while the API wants to be left alone.
+
+        Raises:
+            KubernetesError: it still does.
+        """
+        if self._busy is not None and clock.monotonic() < self._busy[0]:
+            raise KubernetesError(self._busy[1])
+        self._busy = None
+
+    def _gone(self, error: NoSuchPodError) -> Answer:
+        """There is no such pod: one that was there has been deleted, and what is left of it here will end.
+
+        Raises:
+            NoSuchPodError: it was never there, or was a moment ago.
+        """
+        self._missing += 1
+        if self._pod is None or self._missing < MOST_TIMES_MISSING:
+            raise error
+        return self._replaced(self._pod)
+
+    def _replaced(self, pod: Mapping[str, Any]) -> Answer:
+        """This pod is no more; what another one of its name went through is not its own."""
+        look = _look()
+        return Answer({}, (_heard(look), *gone(pod, look)))
 
     def samples(self, value: Answer) -> Iterable[Sample]:
         """Restarts by container."""
@@ -158,13 +185,15 @@ class PodProbe:
         return predecessors(found, uid(pod))
 
     def _connected(self) -> Api:
-        """The client, made when first needed and kept."""
-        if self._api is None:
-            if not self._place.pod:
-                raise AbsentError("POD_NAME is not set: give it by the downward API (fieldRef metadata.name)")
-            if not (self._place.service_account / "token").is_file():
-                raise AbsentError(f"no service account is mounted in {self._place.service_account}")
-            self._api = Api(self._place.service_account, self._environ)
+        """The client, made when first needed, and anew when another token or certificate is mounted: both are replaced while pods run."""
+        folder = self._place.service_account
+        if not self._place.pod:
+            raise AbsentError("POD_NAME is not set: give it by the downward API (fieldRef metadata.name)")
+        account = tuple(_state(folder / name) for name in ("token", "ca.crt"))
+        if account[0] is None:
+            raise AbsentError(f"no service account is mounted in {folder}")
+        if self._api is None or account != self._account:
+            self._api, self._account = Api(folder, self._environ), account
         return self._api
 
     def _own_namespace(self) -> str:
@@ -188,91 +217,18 @@ def instrument(place: Place, environ: Mapping[str, str]) -> Instrument[Answer] |
     return Instrument(PodProbe(place, environ), last_seconds=LAST_SECONDS)
 
 
-class Api:
-    """Questions to the API, by the official client's connections: its service account, its certificate, a token that is read again.
-
-    Not by its classes for each kind of object: they take 20 MB more, and refuse what a newer or a broken API says.
-    """
-
-    def __init__(self, service_account: Path, environ: Mapping[str, str]) -> None:
-        """Nothing is asked yet.
-
-        Raises:
-            AbsentError: the client is not installed.
-            KubernetesError: the service account is not what it should be.
-        """
-        try:
-            configuration = importlib.import_module("kubernetes.client.configuration").Configuration()
-            rest = importlib.import_module("kubernetes.client.rest")
-            incluster = importlib.import_module("kubernetes.config.incluster_config")
-        except ImportError as error:
-            raise AbsentError("its client is not installed: pip install 'headway[kubernetes]'") from error
-        gc.collect()
-        gc.freeze()  # what was imported stays: no full garbage collection is to walk through it while a scrape waits
-        token, certificate = str(service_account / "token"), str(service_account / "ca.crt")
-        try:
-            incluster.InClusterConfigLoader(token, certificate, environ=environ).load_and_set(configuration)
-            self._connections: Any = rest.RESTClientObject(configuration).pool_manager
-        except Exception as error:
-            raise KubernetesError(f"the service account in {service_account} cannot be used: {error}") from error
-        self._configuration: Any = configuration
-        self._timeout = importlib.import_module("urllib3").Timeout(connect=CONNECT_SECONDS, read=ANSWER_SECONDS)
-
-    @property
-    def authorization(self) -> dict[str, str]:
-        """The header with the token, which Kubernetes changes about every hour: the client reads it again."""
-        setting = self._configuration.auth_settings()["BearerToken"]
-        return {setting["key"]: setting["value"]}
-
-    def pods(self, namespace: str, name: str = "", **options: str) -> Mapping[str, Any]:
-        """One pod, or without a name those of the namespace that `options` choose.
-
-        Raises:
-            ForbiddenError: the right to ask is missing.
-            KubernetesError: any other answer, or none.
-        """
-        path = f"/api/v1/namespaces/{quote(namespace, safe='')}/pods" + (f"/{quote(name, safe='')}" if name else "")
-        url = f"{self._configuration.host}{path}" + (f"?{urlencode(options)}" if options else "")
-        question = f"get pod {name}" if name else f"list pods {options.get('labelSelector', '')}"
-        try:
-            status, body = self._get(url)
-        except Exception as error:
-            raise KubernetesError(f"{question}: {_reason(error)}") from error
-        return _document(status, body, question)
-
-    def _get(self, url: str) -> tuple[int, bytes]:
-        headers = {"Accept": "application/json", **self.authorization}
-        response = self._connections.request(
-            "GET", url, headers=headers, timeout=self._timeout, retries=False, redirect=False, preload_content=False
-        )
-        try:
-            return response.status, response.read(MOST_BYTES)
-        finally:
-            response.close()  # one that was read to its end is back in the pool already
-
-
-def _document(status: int, body: bytes, question: str) -> Mapping[str, Any]:
-    if status == _FORBIDDEN:
-        raise ForbiddenError(f"HTTP {status}")
-    if status != _OK:
-        raise KubernetesError(f"{question}: HTTP {status}{_ADVICE.get(status, '')}")
+def _state(file: Path) -> tuple[int, int, int] | None:
+    """Changes whenever the file is replaced or written; None: it is not there."""
     try:
-        found = json.loads(body)
-    except (ValueError, RecursionError) as error:
-        raise KubernetesError(f"{question}: the answer is no JSON, or longer than {MOST_BYTES >> 20} MiB") from error
-    if not isinstance(found, dict):
-        raise KubernetesError(f"{question}: the answer is no JSON object")
-    return found
+        found = file.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns, found.st_size
 
 
-_ADVICE: Final = {
-    401: ", the service account's token is not accepted",
-    404: ", no such pod: POD_NAME and POD_NAMESPACE must be this pod's, by the downward API",
-}
+def _look() -> Look:
+    return Look(clock.monotonic(), clock.wall())
 
 
-def _reason(error: Exception) -> str:
-    """The innermost reason in one line, without addresses of objects in memory."""
-    inner = getattr(error, "reason", None) or error
-    words = " ".join((str(inner).partition(": ")[2] or str(inner)).split())
-    return f"{type(inner).__name__} {words}"[:200]
+def _heard(look: Look) -> PodStatusSeen:
+    return PodStatusSeen("heard", look.mono, look.wall)

@@ -23,6 +23,8 @@ MOST_PREDECESSORS: Final = 8
 """Earlier pods that are looked at, the newest ones."""
 JOB_LABELS: Final = ("batch.kubernetes.io/job-name", "job-name")
 INDEX_LABEL: Final = "batch.kubernetes.io/job-completion-index"
+MAIN_ANNOTATION: Final = "kubectl.kubernetes.io/default-container"
+_GPU_RESOURCE: Final = re.compile(r"/(gpu|mig-)")
 _SIGNAL_BASE: Final = 128
 _HIGHEST_SIGNAL: Final = 64
 _WHOLE_SECOND: Final = 0.999
@@ -93,8 +95,9 @@ def restarts(pod: Mapping[str, Any], own_container: str = "") -> dict[str, int]:
 
 def happenings(pod: Mapping[str, Any], look: Look, own_container: str = "") -> list[PodStatusSeen]:
     """What happened to the pod and to its containers but `own_container`, as far as it is still told."""
+    training = _training(pod, own_container)
     ends = [
-        _ended(pod, name, one, state, look)
+        _ended(pod, name, one, state, look, trains=training in (name, ""))
         for name, one in _containers(pod, own_container)
         for state in ("lastState", "state")
     ]
@@ -129,7 +132,7 @@ def _containers(pod: Mapping[str, Any], own: str) -> Iterator[tuple[str, Mapping
 
 
 def _ended(
-    pod: Mapping[str, Any], name: str, status: Mapping[str, Any], state: str, look: Look
+    pod: Mapping[str, Any], name: str, status: Mapping[str, Any], state: str, look: Look, *, trains: bool
 ) -> PodStatusSeen | None:
     """An end of the container: of its present run (`state`) or of the one before (`lastState`)."""
     end, code = _at(status, state, "terminated"), _at(status, state, "terminated", "exitCode")
@@ -148,11 +151,31 @@ def _ended(
         look.wall if told is None else min(told + _WHOLE_SECOND, look.wall),
         f"{uid(pod)}/{name}/{which}"[:_TEXT_LIMIT],
         "oom_killed" if out_of_memory else _way(word, code),
-        "host_oom" if out_of_memory else None,
+        "host_oom" if out_of_memory and trains else None,
         killed or not out_of_memory,
         _signed(code),
         f"container {name} ended: {words}{restarted}"[:_TEXT_LIMIT],
+        trains,
     )
+
+
+def _training(pod: Mapping[str, Any], own: str) -> str:
+    """Name of the container in which training runs; empty: any may be.
+
+    The only one; else the only one with a GPU or a part of one; else the one that the pod names as the main one, or lists first.
+    """
+    names = [name for name, _ in _containers(pod, own)]
+    listed = [one for one in _mappings(_at(pod, "spec", "containers")) if one.get("name") in names]
+    with_gpus = [one["name"] for one in listed if _has_gpus(one)]
+    main = _text(_at(pod, "metadata", "annotations", MAIN_ANNOTATION))
+    if len(names) < 2 or len(with_gpus) == 1:
+        return next(iter(with_gpus if len(names) > 1 else names), "")
+    return main if main in names else next((one["name"] for one in listed), "")
+
+
+def _has_gpus(container: Mapping[str, Any]) -> bool:
+    limits = _at(container, "resources", "limits")
+    return isinstance(limits, Mapping) and any(_GPU_RESOURCE.search(_text(name)) for name in limits)
 
 
 def _way(word: str, code: int) -> str:
@@ -200,6 +223,19 @@ def _disruption(pod: Mapping[str, Any], look: Look, reason: str, message: str, w
         None,
         words.replace("\n", " ")[:_TEXT_LIMIT],
     )
+
+
+def gone(pod: Mapping[str, Any], look: Look) -> list[PodStatusSeen]:
+    """That the API does not know the pod any more tells that somebody deleted it; nothing new where it was being taken away before."""
+    if any(True for _ in _disruptions(pod, look)):
+        return []
+    text = f"pod {_text(_at(pod, 'metadata', 'name'))} was deleted while it ran"
+    taken = _Taken("other", sure=False)
+    return [
+        PodStatusSeen(
+            "disruption", look.mono, look.wall, f"{uid(pod)}/gone", taken.reason, taken.cause, taken.sure, None, text
+        )
+    ]
 
 
 def why(reason: str, message: str) -> _Taken:

@@ -12,6 +12,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from headway_exporter import gpu_evidence
+from headway_exporter.gpus import GONE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -55,7 +56,9 @@ def _give(
     limits, more = failures.limits, False
     for seen in happenings:
         for marker in one.markers:
-            if gpu_evidence.is_gpu_of(marker, seen) and _is_in_time(seen, marker, recovery, one, since, gpus, limits):
+            if gpu_evidence.is_gpu_of(marker, seen, gpus) and _is_in_time(
+                seen, marker, recovery, one, since, gpus, limits
+            ):
                 found = gpu_evidence.evidence(seen, marker.slot, gpus.table, gpus.hint(seen, limits))
                 more = (found is not None and one.add_gpu(found)) or more
     if more:
@@ -67,7 +70,7 @@ def _is_in_time(
 ) -> bool:
     first, last = min(item.at for item in one.evidence), max(item.at for item in one.evidence)
     end = last + limits.gpu_after_seconds
-    if seen.kind == "lost" and not gpus.came_back(seen, first):  # still gone, however often it was tried since
+    if seen.kind in GONE and not gpus.came_back(seen, first):  # still gone, however often it was tried since
         begin = min(first, marker.step_end) - limits.gpu_before_seconds
     else:
         begin = max(since, min(first, marker.progressed) - limits.gpu_before_seconds)

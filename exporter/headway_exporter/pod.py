@@ -23,6 +23,7 @@ from headway_exporter.observations import (
     NANOSECONDS,
     DeathSeen,
     EventSeen,
+    EventsMissed,
     GpuSeen,
     GpusFound,
     PodStatusSeen,
@@ -164,6 +165,7 @@ class Pod:
         self._gone_since = self.last_trace
         self._launcher_gone = True
         self.container.replaced()
+        self.gpus.present = ()  # another pod may have been given others, and another machine has
         self._note_state(self.last_trace)
 
     # The fold.
@@ -198,6 +200,9 @@ class Pod:
             return
         if isinstance(seen, GpusFound):
             self.gpus.found(seen)
+            return
+        if isinstance(seen, EventsMissed):
+            self.dropped["gap"] += seen.count
             return
         if isinstance(seen, PodStatusSeen):
             self._hear(seen)
@@ -391,6 +396,7 @@ class Pod:
                 self._gone_since = self.last_trace
             self._generation = generation
             self.container.replaced()
+        self.gpus.present = ()  # another pod may have been given others, and another machine has
         return generation
 
     def _unexplained(self, slot: Slot, event: Event, again: bool) -> None:

@@ -129,6 +129,11 @@ class Sidecar:
         """Where the trainer says that its checkpoints lie; empty: it says nothing."""
         return self._pod.info.checkpoint_dir
 
+    @property
+    def gpus_here(self) -> tuple[tuple[str, ...], ...]:
+        """The GPUs of this machine as far as is remembered: values of their labels."""
+        return self._pod.gpus.present
+
     def status(self) -> dict[str, Any]:
         """What `/status.json` shows."""
         if self._store is not None and self._store.lost is None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 OTHERS: Final = ("unknown", "application", "driver", "hardware", "fabric", "informational", "echo")
-"""Classes of XIDs whose number is not counted by itself: the first is number -1 in `Gpus.xids`, and so on. What is saved depends on the order."""
+"""Classes of XIDs that are not counted by number: the first is number -1 in `Gpus.xids`, and so on, also in what is saved."""
 
 MOST_KEPT: Final = 512
 """Happenings kept, of all GPUs together: one that repeats itself by the thousand must not fill the memory."""
@@ -83,7 +83,7 @@ class Gpus:
             _remember(self.parents, part, parent)
 
     def whole(self, name: str) -> str:
-        """UUID of the GPU that a rank's setting names: of which it is a part (MIG), or the only one here that it abbreviates; else the name."""
+        """UUID of the GPU that a rank's setting names: its own, its part's (MIG), or the only one here that begins so; else the name."""
         if name.startswith("MIG-GPU-"):  # drivers before 470 name the GPU in it: MIG-GPU-…/instance/instance
             return name.removeprefix("MIG-").partition("/")[0]
         here = {labels[1] for labels in self.present} or self.labels.keys()

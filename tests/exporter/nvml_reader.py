@@ -15,7 +15,7 @@ from headway_exporter.health.nvml import NvmlInstrument, NvmlProbe
 
 def main(look_seconds: str) -> None:
     """Until the end of the input."""
-    instrument = NvmlInstrument(NvmlProbe(every_seconds=0.05, deadline_seconds=2.0, look_seconds=float(look_seconds)))
+    instrument = NvmlInstrument(NvmlProbe(every_seconds=0.05, deadline_seconds=3.0, look_seconds=float(look_seconds)))
     for command in sys.stdin:
         if command == "read\n":
             instrument.read()

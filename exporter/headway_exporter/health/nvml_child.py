@@ -8,12 +8,13 @@ all; with `look` it is found out anew which there are. Answers, in this order:
 
     {"ready": true}                     once, before the driver is touched
     {"absent": "no NVIDIA driver"}      and the end; {"failed": "…"} likewise, for a driver that is there
-    {"asks": 3}                         before a question about that GPU, so that it is known where the driver hung or crashed
-    {"gpu": 3, "uuid": "GPU-…", "bus": "…", "model": "…", "parts": [UUIDs of MIG instances] or null where they are not told}
-                                        with `look`; the UUID is "" for a GPU that is lost, null for one that is not for this container
-    {"of": 3, "raw": {…}}               see `Driver.raw`; {"of": 3, "lost": "why"} in its place when the GPU does not answer
-    {"rest": true}                      now those of `last`
+    {"gpus": [[3, {"uuid": "GPU-…", "bus": "…", "model": "…", "parts": [UUIDs of MIG instances]}], …],
+     "answers": [[3, {…}], …]}          `gpus` with `look`: the UUID is "" for a GPU that is lost, null for one that is not for this
+                                        container; `parts` is null where they are not told; an answer is what `Driver.raw` gives, or a
+                                        text: why the GPU gives none. Where some are asked last, there is a second message for them
     {"end": 0.2}                        all were asked; for how many seconds the call that waits for events has not returned
+
+Before each question it notes the GPU and the time in a file in memory, so that it is known where the driver hung or crashed.
 
 and at any time between them what the driver reports by itself, see `nvml_events`:
 
@@ -25,6 +26,7 @@ and at any time between them what the driver reports by itself, see `nvml_events
 from __future__ import annotations
 
 import ctypes
+import gc
 import json
 import os
 import resource
@@ -34,22 +36,25 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any, Final
 
+from headway import clock
 from headway_exporter.health.nvml_driver import Driver, GpuLostError, NoDriverError, Plan
 from headway_exporter.health.nvml_events import Listener
+from headway_exporter.health.nvml_notes import NOBODY, NOTE
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Collection
 
 _PR_SET_PDEATHSIG: Final = 1
 
 
-def main(parent: int) -> None:
-    """Until the standard input ends; `parent` is the process to end with."""
+def main(parent: int, notes: int) -> None:
+    """Until the standard input ends; `parent` is the process to end with, `notes` the descriptor of the file for notes."""
     pipe = Pipe(_own_output())
     _end_with(parent)
     pipe.say({"ready": True})
     try:
-        asker = Asker(Driver(), pipe)
+        asker = Asker(Driver(), pipe, notes)
+        gc.freeze()  # what was imported stays for good: a collection is not to walk through it again and again
         for line in sys.stdin.buffer:
             command = json.loads(line)
             asker.ask(command["look"], command["skip"], command["last"])
@@ -126,9 +131,10 @@ class _Gpu:
 class Asker:
     """Asks about all GPUs, again and again."""
 
-    def __init__(self, driver: Driver, pipe: Pipe) -> None:
+    def __init__(self, driver: Driver, pipe: Pipe, notes: int) -> None:
         self._driver = driver
         self._say = pipe.say
+        self._notes = notes
         self._listener = Listener(driver.nvml, pipe.offer)
         self._count = 0
         self._gpus: dict[int, _Gpu] = {}
@@ -138,28 +144,29 @@ class Asker:
         if look:
             self._count = self._driver.count()
         some = [index for index in range(self._count) if index not in skip]
-        self._visit([index for index in some if index not in last], look)
+        self._say(self._visited([index for index in some if index not in last], look))
         if last:
-            self._say({"rest": True})
-            self._visit([index for index in some if index in last], look)
+            self._say(self._visited([index for index in some if index in last], look))
         self._say({"end": self._listener.silent_seconds()})
 
-    def _visit(self, indexes: Iterable[int], look: bool) -> None:
-        for index in indexes if look else ():
-            self._say({"asks": index})
-            self._say(self._meet(index))
+    def _visited(self, indexes: list[int], look: bool) -> dict[str, Any]:
+        found = [(index, self._met(index)) for index in (indexes if look else ())]
         self._listener.listen({gpu.uuid: gpu.handle for gpu in self._gpus.values() if not gpu.lost})
-        for index in indexes:
-            if index in self._gpus:
-                self._say({"asks": index})
-                self._say(self._read(index, self._gpus[index]))
+        answers = [(index, self._read(index, self._gpus[index])) for index in indexes if index in self._gpus]
+        self._note(NOBODY)
+        return {"gpus": found, "answers": answers}
 
-    def _meet(self, index: int) -> dict[str, Any]:
+    def _note(self, index: int) -> None:
+        """That this GPU is asked about now; NOBODY: about none."""
+        os.pwrite(self._notes, NOTE.pack(index, clock.monotonic()), 0)
+
+    def _met(self, index: int) -> dict[str, Any]:
         driver = self._driver
+        self._note(index)
         before = self._gpus.pop(index, None)
         found = driver.handle(index)
         if found is None or not found[1]:
-            return {"gpu": index, "uuid": None if found is None else ""}
+            return {"uuid": None if found is None else ""}
         handle, uuid = found
         gpu = self._gpus[index] = _Gpu(handle, uuid)
         gpu.lost = before is not None and before.uuid == uuid and before.lost
@@ -169,15 +176,16 @@ class Asker:
         except GpuLostError:
             bus = model = ""
             parts = None
-        return {"gpu": index, "uuid": uuid, "bus": bus, "model": model, "parts": parts}
+        return {"uuid": uuid, "bus": bus, "model": model, "parts": parts}
 
-    def _read(self, index: int, gpu: _Gpu) -> dict[str, Any]:
+    def _read(self, index: int, gpu: _Gpu) -> dict[str, Any] | str:
+        self._note(index)
         gpu.lost = True
         try:
             if gpu.plan is None:
                 gpu.plan = self._driver.plan(gpu.handle)
             raw = self._driver.raw(gpu.handle, gpu.plan)
         except GpuLostError as reason:
-            return {"of": index, "lost": str(reason)}
+            return str(reason)
         gpu.lost = False
-        return {"of": index, "raw": raw}
+        return raw

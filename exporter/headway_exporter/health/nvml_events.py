@@ -19,10 +19,10 @@ from headway_exporter.health.nvml_driver import LOST, TIMEOUT
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-WAIT_MILLISECONDS: Final = 500
+WAIT_MILLISECONDS: Final = 1_000
 SOON_MILLISECONDS: Final = 100
 """How long is waited, and something told later at most, while there is something to tell."""
-BEGIN_SECONDS: Final = 1.0
+BEGIN_SECONDS: Final = 1.5
 """How long is waited for a beginning, so that what is reported right after the first answers is heard."""
 FIRST_PAUSE_SECONDS: Final = 0.05
 LONGEST_PAUSE_SECONDS: Final = 5.0

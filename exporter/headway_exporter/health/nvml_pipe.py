@@ -21,6 +21,7 @@ from typing import IO, Any, Final, cast
 import headway
 import headway_exporter
 from headway import clock
+from headway_exporter.health.nvml_notes import NOBODY, NOTE
 
 LIBRARY: Final = "libnvidia-ml.so.1"
 START_SECONDS: Final = 30.0
@@ -32,7 +33,12 @@ _MOST_BYTES: Final = 1 << 20
 _MOST_WAITING: Final = 4096
 """Reports that nobody took."""
 _BY_ITSELF: Final = frozenset({"xids", "memory_errors", "lapses"})
-_PROGRAM: Final = "import sys; sys.path[:] = sys.argv[2:]; from headway_exporter.health.nvml_child import main; main(int(sys.argv[1]))"
+_PROGRAM: Final = """
+import sys
+sys.path[:] = sys.argv[3:]
+from headway_exporter.health.nvml_child import main
+main(int(sys.argv[1]), int(sys.argv[2]))
+"""
 
 Message = dict[str, Any]
 
@@ -64,7 +70,13 @@ class DriverProcess:
         self._rest = b""
         self._lock = threading.Lock()
         self._open = True
-        self._process = _started()
+        self._notes = os.memfd_create("headway-nvml")
+        os.pwrite(self._notes, NOTE.pack(NOBODY, 0.0), 0)
+        try:
+            self._process = _started(self._notes)
+        except OSError:
+            os.close(self._notes)
+            raise
         self._commands = cast("IO[bytes]", self._process.stdin)
         self._output = cast("IO[bytes]", self._process.stdout)
         self._fd = self._output.fileno()
@@ -108,6 +120,11 @@ class DriverProcess:
         with self._lock:
             return self._take()
 
+    def asks(self) -> tuple[int, float] | None:
+        """The GPU that the driver is asked about, and since when (CLOCK_MONOTONIC seconds); None: it is asked about none."""
+        index, since = NOTE.unpack(os.pread(self._notes, NOTE.size, 0))
+        return None if index == NOBODY else (index, since)
+
     def why_ended(self) -> str:
         """In words."""
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -126,6 +143,8 @@ class DriverProcess:
         with self._lock:
             while self._take() and self._process.returncode is not None:
                 pass
+            if self._open:
+                os.close(self._notes)
             self._open = False
             for pipe in (self._commands, self._output):
                 with contextlib.suppress(OSError):
@@ -164,9 +183,9 @@ class DriverProcess:
             self._reports.append(message)
 
 
-def _started() -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-I", "-S", "-c", _PROGRAM, str(os.getpid()), *_import_path()]
-    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+def _started(notes: int) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-I", "-S", "-c", _PROGRAM, str(os.getpid()), str(notes), *_import_path()]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, pass_fds=[notes])
 
 
 def _import_path() -> list[str]:

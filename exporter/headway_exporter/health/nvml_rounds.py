@@ -53,11 +53,8 @@ class Round:
     """What the driver lists, by number, where it was looked; see `nvml_child`."""
     answers: dict[int, Raw | str] = field(default_factory=dict)
     """What it says of a GPU; a text: why it says nothing."""
-    asks: int | None = None
-    """The GPU that it is asked about."""
-    asked: float = 0.0
     only_last: bool = False
-    """All are asked but those that come last."""
+    """All have answered but those that come last."""
 
 
 class Rounds:
@@ -143,7 +140,7 @@ class Rounds:
             process.ask(found.looked, skip, last)
             silent = self._listen(process, found, now + self._deadline_seconds * PATIENCE)
         except (SilentError, EndedError) as trouble:
-            self._stumble(found, trouble)
+            self._stumble(found, trouble, process.asks())
             asked = [index for index in last if index in found.answers]
         else:
             asked = last
@@ -191,17 +188,10 @@ class Rounds:
                 raise EndedError(f"the process that asks the driver answers nonsense ({error!r})") from error
 
     def _take(self, found: Round, message: dict[str, Any]) -> None:
-        if "asks" in message:
-            found.asks, found.asked = int(message["asks"]), clock.monotonic()
-            return
-        found.asks = None
-        if "gpu" in message:
-            found.found[int(message["gpu"])] = message
-        elif "raw" in message:
-            found.answers[int(message["of"])] = gpu_readings.raw(message["raw"])
-        elif "lost" in message:
-            found.answers[int(message["of"])] = str(message["lost"])
-        elif "rest" in message:
+        if "gpus" in message:
+            found.found.update((int(index), dict(told)) for index, told in message["gpus"])
+            for index, told in message["answers"]:
+                found.answers[int(index)] = told if isinstance(told, str) else gpu_readings.raw(told)
             found.only_last = True
         else:
             self._end()
@@ -209,13 +199,13 @@ class Rounds:
                 raise AbsentError(str(message["absent"]), ABSENT_SECONDS)
             raise OSError(str(message["failed"]))
 
-    def _stumble(self, found: Round, trouble: OSError) -> None:
-        """The process hung or ended. Raises an error of the same kind unless all others were asked before."""
+    def _stumble(self, found: Round, trouble: OSError, asks: tuple[int, float] | None) -> None:
+        """The process hung or ended when it asked. Raises an error of the same kind unless all others have answered before."""
         hung = isinstance(trouble, SilentError)
         self._end()
         self.missed += 1
-        if found.asks is not None:
-            fault = self._blame(found.asks, found.asked, hung=hung, why=str(trouble))
+        if asks is not None:
+            fault = self._blame(*asks, hung=hung, why=str(trouble))
             if not found.only_last:
                 raise type(trouble)(fault.text)
         elif hung:

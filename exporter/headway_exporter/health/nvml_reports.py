@@ -73,15 +73,17 @@ class Reports:
 
     def _sort(self) -> None:
         while self.messages:
-            self._missed += not self._read(self.messages.popleft())
+            self._read(self.messages.popleft())
 
-    def _read(self, message: Message) -> bool:
-        """False: it is not what our process says, whose memory is not its own any more."""
+    def _read(self, message: Message) -> None:
         try:
             self._note(message)
-        except (AttributeError, TypeError, ValueError):
-            return False
-        return True
+        except (
+            AttributeError,
+            TypeError,
+            ValueError,
+        ):  # not what our process says, whose memory is not its own any more
+            self._missed += 1
 
     def _note(self, message: Message) -> None:
         for row in message.get("xids", ()):

@@ -209,12 +209,18 @@ def happenings(before: GpuReading | None, now: GpuReading, mono: float, wall: fl
         yield GpuSeen(uuid, "ecc", at, wall - (mono - at), count=errors, text=text)
     if _rise(_Fields(before.raw.fields)(nvml_fields.REMAP_FAILED), _Fields(now.raw.fields)(nvml_fields.REMAP_FAILED)):
         yield GpuSeen(uuid, "remap", mono, wall, text="a bad memory row could not be replaced")
+    if _of_links(before.raw) == _of_links(now.raw):  # as nearly always
+        return
     earlier = nvlink_errors(before.raw)
     rises = {kind: _rise(earlier.get(kind), count) for kind, count in nvlink_errors(now.raw).items()}
     risen = {kind: count for kind, count in rises.items() if count and kind not in _HARMLESS}
     if risen:
         text = "NVLink errors: " + ", ".join(f"{count} {kind}" for kind, count in risen.items())
         yield GpuSeen(uuid, "nvlink", mono, wall, count=sum(risen.values()), text=text)
+
+
+def _of_links(raw: Raw) -> dict[Field, float]:
+    return {key: count for key, count in raw.fields.items() if key[0] in nvml_fields.OF_LINKS}
 
 
 def _uncorrected(raw: Raw) -> float | None:

@@ -47,6 +47,10 @@ LINK_FIELDS: Final[Mapping[str, tuple[int, ...]]] = {
     "integrity": (211,),
 }
 """Link by link: where a driver knows no totals. From 208 on they are NVLink 5's, which has none of the others."""
+OF_LINKS: Final = frozenset(
+    number for table in (LINK_TOTALS, LINK_FIELDS) for numbers in table.values() for number in numbers
+)
+
 PLAIN_FIELDS: Final[tuple[Field, ...]] = tuple(
     (number, 0)
     for number in (

@@ -1,7 +1,7 @@
 """Rounds of questions about all GPUs, to a process that may hang or crash at any of them.
 
-A GPU at which it did is asked last from then on, and if it does it again, not at all for a while that grows; so the others are read as
-before. Where it was no GPU's question, all hang. A process that failed is replaced: a crash at once, whatever comes again later and later.
+A GPU at which it did is not asked for a while, which grows, and then after all others, which are read as before. Where it
+was no GPU's question, all hang. A process that failed is replaced: after a crash at once, whatever comes again later and later.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Fault:
     """When it was first asked in vain."""
     again: float
     """When it is asked again."""
-    times: int = 1
+    times: int
 
 
 @dataclass
@@ -217,17 +217,16 @@ class Rounds:
             raise trouble
 
     def _blame(self, index: int, asked: float, *, hung: bool, why: str) -> Fault:
-        """Asked last at first, then less and less often."""
+        """Not asked for a while, which grows, and then last; after one crash, which may have been a chance, last at once."""
         text = (
             f"the driver hangs when it is asked about GPU {index}" if hung else f"{why} when it asked about GPU {index}"
         )
         before = self.faults.get(index)
         if before is None:
             _log.warning("nvml: %s", text)
-            fault = Fault(text, hung, asked, asked)
-        else:
-            pause = min(self._look_seconds, self._every_seconds * 2.0 ** min(before.times, _MOST_DOUBLINGS))
-            since = before.since if hung and before.hung else asked
-            fault = Fault(text, hung, since, clock.monotonic() + pause, before.times + 1)
-        self.faults[index] = fault
+        times = 1 if before is None else before.times + 1
+        pause = min(self._look_seconds, self._every_seconds * 2.0 ** min(times, _MOST_DOUBLINGS))
+        again = clock.monotonic() + (pause if hung or times > 1 else 0.0)
+        since = before.since if before is not None and hung and before.hung else asked
+        fault = self.faults[index] = Fault(text, hung, since, again, times)
         return fault

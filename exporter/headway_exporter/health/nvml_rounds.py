@@ -133,9 +133,9 @@ class Rounds:
     def _once(self) -> Round:
         process = self._running()
         now = clock.monotonic()
-        found = Round(now, looked=self.look_is_due)
         skip = [index for index, fault in self.faults.items() if now < fault.again]
         last = [index for index in self.faults if index not in skip]
+        found = Round(now, looked=self.look_is_due or bool(last))  # the process has not met those yet
         try:
             process.ask(found.looked, skip, last)
             silent = self._listen(process, found, now + self._deadline_seconds * PATIENCE)

@@ -104,8 +104,8 @@ def _lost(config: Config) -> Alert:
         expr="count by (run) (count by (run, pod_index, UUID) (headway_gpu_up == 0))",
         summary=f"GPUs of run {RUN} that are gone: {NUMBER}",
         description=(
-            f"The driver does not answer for {_gpus('headway_gpu_up{run=%q} == 0')}. No restart on this node will bring it back. "
-            "Drain the node; the GPU needs a power cycle."
+            f"The driver does not answer for {_gpus('headway_gpu_up{run=%q} == 0')}: the GPU is lost, or the driver hangs. No restart on "
+            "this node helps. Look with nvidia-smi and for Xid in dmesg, drain the node, then reset the GPU or reboot."
         ),
         wait_seconds=30,
         keep_seconds=config.keep_firing_seconds,

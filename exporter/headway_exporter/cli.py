@@ -20,6 +20,7 @@ from headway_exporter.entry import SIGNALS
 from headway_exporter.health import kubernetes
 from headway_exporter.health.fitted import fitted
 from headway_exporter.health.nics import SYSFS
+from headway_exporter.health.nvml import NOTICES
 from headway_exporter.health.xids import XidTableError, load
 from headway_exporter.linger import Scrapes
 from headway_exporter.opening import Opening
@@ -50,6 +51,7 @@ def main(argv: Sequence[str] | None = None, thresholds: Thresholds = DEFAULT) ->
     options = parser.parse_args(argv)
     thresholds = _in_force(parser, options, os.environ, thresholds)
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
+    logging.getLogger(NOTICES).setLevel(logging.INFO)
     # Blocked before the first thread exists, so that all threads leave them to `sigwait`, which needs no handler and cannot deadlock.
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     try:
@@ -104,7 +106,12 @@ def _sidecar(options: argparse.Namespace, thresholds: Thresholds) -> Sidecar:
         telemetry=Telemetry.from_env(options.run, options.pod_index, os.environ),
         thresholds=thresholds,
         xids=options.xid_table,
-        instruments=fitted(options, lambda: sidecar.checkpoint_dir, lambda boot: sidecar.linked_ports(boot)),
+        instruments=fitted(
+            options,
+            lambda: sidecar.checkpoint_dir,
+            lambda boot: sidecar.linked_ports(boot),
+            lambda: sidecar.gpus_here,
+        ),
     )
     return sidecar
 

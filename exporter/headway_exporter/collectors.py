@@ -217,8 +217,8 @@ def gpus(pod: Pod) -> Iterator[Sample]:
     """What the GPUs' driver reported; how they are now is read elsewhere, and not remembered."""
     newest: dict[tuple[str, ...], float] = {}
     for (uuid, number), count in pod.gpus.xids.items():
-        labels, cls = pod.gpus.labels_of(uuid), pod.gpus.table.of(number).cls
-        yield "headway_gpu_xid_errors_total", (*labels, str(number), cls), count
+        labels, (xid, cls) = pod.gpus.labels_of(uuid), pod.gpus.words_of(number)
+        yield "headway_gpu_xid_errors_total", (*labels, xid, cls), count
         of_class = (*labels, cls)
         newest[of_class] = max(pod.gpus.last_xid_wall[uuid, number], newest.get(of_class, 0.0))
     for found, wall in newest.items():

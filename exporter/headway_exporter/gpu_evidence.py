@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
     from headway_exporter.causes import Confidence, Diagnosis
+    from headway_exporter.gpus import Gpus
     from headway_exporter.health.xids import XidTable
     from headway_exporter.observations import GpuSeen
     from headway_exporter.scene import Marker, Scene
@@ -30,7 +31,6 @@ LATE_SECONDS: Final = 15.0
 """What is polled is seen so late; what was reported later than this is no reason for an exception that came before it."""
 CLEARING_SECONDS: Final = 10.0
 """The kernel clears away a dead process, XID 45 and all, before it tells of the death: it takes so long with much memory."""
-_SHORTEST_NAME: Final = 8
 
 _ENDS: Final = frozenset({"process_killed", "process_exited", "node_lost"})
 HANGS: Final = frozenset({"hang_soft", "hang_hard", "heartbeat_timeout", "collective_timeout", "peer_failure"})
@@ -51,6 +51,7 @@ _SEEN: Final = {
     "ecc": ("hardware", "gpu_memory", "uncorrectable memory errors"),
     "remap": ("hardware", "gpu_memory", "a bad row of memory could not be replaced"),
     "lost": ("hardware", "gpu_fell_off_bus", "does not answer any more"),
+    "hung": ("driver", "gpu_driver", "the driver hangs when it is asked about it"),
     "nvlink": ("fabric", "nvlink", "NVLink errors"),
 }
 """Class, cause and words of what is no XID."""
@@ -63,7 +64,8 @@ def evidence(seen: GpuSeen, slot: int, table: XidTable, hint: Hint = "") -> Evid
     if seen.kind == "xid":
         row = table.of(seen.xid)
         cls, cause = row.cls, row.cause
-        text = f"XID {seen.xid} on {seen.uuid}: {row.name}{_again(hint)}; {row.action}"
+        number = f"XID {seen.xid}" if seen.xid >= 0 else "an XID of no known number"
+        text = f"{number} on {seen.uuid}: {row.name}{_again(hint)}; {row.action}"
     elif seen.kind in _SEEN:
         cls, cause, words = _SEEN[seen.kind]
         text = f"{seen.uuid}: {words}" + (f" ({seen.text})" if seen.text else "")
@@ -91,13 +93,9 @@ def _again(hint: Hint) -> str:
     }[hint]
 
 
-def is_gpu_of(marker: Marker, seen: GpuSeen) -> bool:
-    """Whether the rank ran on that GPU, or on a MIG part of it; its name may be cut, as CUDA_VISIBLE_DEVICES allows."""
-    own = marker.gpu
-    if own in (seen.uuid, *seen.parts):
-        return bool(own)
-    parent = own[4:].partition("/")[0] if own.startswith("MIG-GPU-") else own
-    return len(parent) >= _SHORTEST_NAME and seen.uuid.startswith(parent)
+def is_gpu_of(marker: Marker, seen: GpuSeen, gpus: Gpus) -> bool:
+    """Whether the rank ran on that GPU, or on a MIG part of it; its name may be cut, as CUDA allows where it still names one GPU only."""
+    return bool(marker.gpu) and (marker.gpu in seen.parts or gpus.whole(marker.gpu) == seen.uuid)
 
 
 def telling(happenings: Iterable[Evidence], signs: Collection[Evidence]) -> list[Evidence]:

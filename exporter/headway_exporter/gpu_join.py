@@ -12,6 +12,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from headway_exporter import gpu_evidence
+from headway_exporter.gpus import GONE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -55,7 +56,9 @@ def _give(
     limits, more = failures.limits, False
     for seen in happenings:
         for marker in one.markers:
-            if gpu_evidence.is_gpu_of(marker, seen) and _is_in_time(seen, marker, recovery, one, since, gpus, limits):
+            if gpu_evidence.is_gpu_of(marker, seen, gpus) and _is_in_time(
+                seen, marker, recovery, one, since, gpus, limits
+            ):
                 found = gpu_evidence.evidence(seen, marker.slot, gpus.table, gpus.hint(seen, limits))
                 more = (found is not None and one.add_gpu(found)) or more
     if more:
@@ -66,7 +69,7 @@ def _is_in_time(
     seen: GpuSeen, marker: Marker, recovery: Recovery, one: Try, since: float, gpus: Gpus, limits: Thresholds
 ) -> bool:
     late = 0.0 if seen.kind == "xid" else gpu_evidence.LATE_SECONDS
-    gone = seen.kind == "lost" and not gpus.came_back(seen, min(item.at for item in one.evidence))
+    gone = seen.kind in GONE and not gpus.came_back(seen, min(item.at for item in one.evidence))
     begin, end = stretch(recovery, one, marker.step_end if gone else marker.progressed, limits, late)
     return (begin if gone else max(since, begin)) <= seen.mono <= end  # still gone, however often it was tried since
 

@@ -134,7 +134,8 @@ DROP_REASONS: Final = (
 )
 """Why something of the journals is not in the numbers.
 
-`gap`: events that the journal itself lost; `overwritten`, `torn_step`: step records; `bad_ring`, `unreadable`: whole files;
+`gap`: events that the journal itself lost, and each time that the GPUs' driver was not listened to, so that XIDs may be missing;
+`overwritten`, `torn_step`: step records; `bad_ring`, `unreadable`: whole files;
 `ring_gone`: whole files of steps that were gone before they, or the last of them, were read: lives came and went too fast, or while no
 sidecar looked, or the pod went (nobody knows how many steps; those that a checkpoint or a later record vouches for count, without times);
 `other_run`: journals of another run in the same folder; `limit`: beyond what the sidecar is willing to track; `future`: a time

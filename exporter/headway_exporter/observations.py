@@ -174,11 +174,11 @@ class GpuSeen:
 
     `kind`: `xid`, an error that the driver reported (`xid` is its number; `count` of them, the last at this time); `ecc`, memory errors
     that could not be corrected (`count` more of them); `nvlink`, errors of its links (`count` more); `lost`, it does not answer any more;
-    `back`, it answers again; `remap`, a bad row could not be replaced.
+    `hung`, the driver hangs when it is asked about it; `back`, it answers again; `remap`, a bad row could not be replaced.
     """
 
     uuid: str
-    kind: Literal["xid", "ecc", "nvlink", "lost", "back", "remap"]
+    kind: Literal["xid", "ecc", "nvlink", "lost", "hung", "back", "remap"]
     mono: float
     wall: float
     """Seconds since 1970."""
@@ -209,6 +209,19 @@ class GpusFound:
     def key(self) -> Key:
         """Its place in time."""
         return round(self.mono * 1e6), 0
+
+
+@dataclass(frozen=True, slots=True)
+class EventsMissed:
+    """So many times the GPUs' driver was not listened to for a moment; whatever it reported then is lost."""
+
+    count: int
+    mono: float
+
+    @property
+    def key(self) -> Key:
+        """Its place in time."""
+        return round(self.mono * 1e6), 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,7 +294,16 @@ comes before its death.
 """
 
 Observation = (
-    EventSeen | StepSeen | StepsSeen | DeathSeen | VerdictSeen | GpuSeen | GpusFound | NicsSeen | PodStatusSeen
+    EventSeen
+    | StepSeen
+    | StepsSeen
+    | DeathSeen
+    | VerdictSeen
+    | GpuSeen
+    | GpusFound
+    | EventsMissed
+    | NicsSeen
+    | PodStatusSeen
 )
 
 

@@ -24,6 +24,7 @@ from headway_exporter.observations import (
     NANOSECONDS,
     DeathSeen,
     EventSeen,
+    EventsMissed,
     GpuSeen,
     GpusFound,
     NicsSeen,
@@ -167,6 +168,7 @@ class Pod:
         self._gone_since = self.last_trace
         self._launcher_gone = True
         self.container.replaced()
+        self.gpus.present = ()  # another pod may have been given others, and another machine has
         self._note_state(self.last_trace)
 
     # The fold.
@@ -205,6 +207,9 @@ class Pod:
         if isinstance(seen, NicsSeen):
             for happened in self.nics.fold(seen):
                 nic_join.arrived(self.failures, self.nics, happened)
+            return
+        if isinstance(seen, EventsMissed):
+            self.dropped["gap"] += seen.count
             return
         if isinstance(seen, PodStatusSeen):
             self._hear(seen)
@@ -399,6 +404,7 @@ class Pod:
                 self._gone_since = self.last_trace
             self._generation = generation
             self.container.replaced()
+        self.gpus.present = ()  # another pod may have been given others, and another machine has
         return generation
 
     def _unexplained(self, slot: Slot, event: Event, again: bool) -> None:

@@ -499,7 +499,7 @@ _CATALOGUE: Final = (
     Metric(
         "headway_gpu_up",
         "gauge",
-        "1 when the driver answers for the GPU, 0 when it does not any more.",
+        "1 when the driver answers for the GPU, 0 when it does not any more, or hangs or crashes at it.",
         _GPU,
         absent="no driver, or it never answered",
     ),
@@ -576,7 +576,7 @@ _CATALOGUE: Final = (
     Metric(
         "headway_gpu_xid_errors_total",
         "counter",
-        "Errors that the driver reported, by number (XID).",
+        "Errors that the driver reported, by number (XID); `other`: further numbers of a GPU that has had many.",
         {**_GPU, "xid": None, "class": XID_CLASSES},
         absent=_NO_XID,
     ),
@@ -627,7 +627,7 @@ _CATALOGUE: Final = (
     Metric(
         "headway_events_dropped_total",
         "counter",
-        "Events, steps or files that are not in these numbers.",
+        "Events, steps or files that are not in these numbers; `gap` also counts each time that XIDs may have been missed.",
         {"reason": DROP_REASONS},
     ),
     Metric(

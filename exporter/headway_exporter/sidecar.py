@@ -137,6 +137,11 @@ class Sidecar:
         with self._lock:
             return self._pod.nics.linked(boot)
 
+    @property
+    def gpus_here(self) -> tuple[tuple[str, ...], ...]:
+        """The GPUs of this machine as far as is remembered: values of their labels."""
+        return self._pod.gpus.present
+
     def status(self) -> dict[str, Any]:
         """What `/status.json` shows."""
         if self._store is not None and self._store.lost is None:

@@ -4,6 +4,7 @@
  * while a process looks at them. What a key lacks is "not supported"; a value "!15" is NVML's return code 15.
  *
  *   count 2                  GPUs; init !9: there is no driver; hang 1: every call waits until that line is gone
+ *   0.power @hang            this call waits, @crash: it ends the process by SIGSEGV; likewise init, wait, count and 0.handle
  *   0.uuid GPU-...           also name, pci; 0.handle !15: no handle is given; 0.all !15: whatever is asked of it
  *   0.memory_used 1024       and so on: see the functions below
  *   0.field.145.0 1          field 145, scope 0
@@ -15,6 +16,7 @@
  * written since it was made.
  */
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -123,9 +125,10 @@ static int leave(int result) {
 
 static int code(const char *value) { return value == NULL ? NOT_SUPPORTED : value[0] == '!' ? atoi(value + 1) : SUCCESS; }
 
-/* The value of a key; waits, letting others in, while it says that this one call hangs. */
+/* The value of a key; waits, letting others in, while it says that this one call hangs, and ends the process where it says so. */
 static const char *answer(const char *key) {
     const char *value;
+    if ((value = find(key)) && strcmp(value, "@crash") == 0) raise(SIGSEGV);
     while ((value = find(key)) && strcmp(value, "@hang") == 0) {
         pthread_mutex_unlock(&lock);
         usleep(5000);
@@ -181,7 +184,7 @@ static int big(const Device *device, const char *name, unsigned long long *into)
 int nvmlInitWithFlags(unsigned int flags) {
     (void)flags;
     enter();
-    const char *value = find("init");
+    const char *value = answer("init");
     int result = value ? code(value) : SUCCESS;
     for (int gpu = 0; gpu < MOST_GPUS; gpu++) {
         devices[gpu] = (Device){gpu, -1};
@@ -205,7 +208,7 @@ const char *nvmlErrorString(int result) {
 
 int nvmlDeviceGetCount_v2(unsigned int *count) {
     enter();
-    const char *value = find("count");
+    const char *value = answer("count");
     if (!initialised) return leave(UNINITIALIZED);
     if (code(value) == SUCCESS) *count = strtoul(value, NULL, 10);
     return leave(code(value));
@@ -346,7 +349,7 @@ static int next(EventSet *set, Event *event) {
 int nvmlEventSetWait_v2(EventSet *set, Event *event, unsigned int milliseconds) {
     for (unsigned int waited = 0;; waited += 50) {
         enter();
-        const char *value = find("wait");
+        const char *value = answer("wait");
         int result = !initialised ? UNINITIALIZED : value ? code(value) : next(set, event) ? SUCCESS : TIMEOUT;
         leave(result);
         if (result != TIMEOUT || waited >= milliseconds) return result;

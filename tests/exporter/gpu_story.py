@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any, Literal
 from pod_story import Story
 
 from headway_exporter import records
-from headway_exporter.observations import GpuSeen
+from headway_exporter.observations import GpuSeen, GpusFound
 from headway_exporter.pod import Pod
 
 if TYPE_CHECKING:
     from headway_exporter.causes import Diagnosis
     from headway_exporter.health.xids import XidTable
 
-Kind = Literal["xid", "ecc", "nvlink", "lost", "back", "remap"]
+Kind = Literal["xid", "ecc", "nvlink", "lost", "hung", "back", "remap"]
 
 
 def uuid(rank: int) -> str:
@@ -46,6 +46,8 @@ class GpuStory(Story):
         self.ranks, self.pods = tuple(range(ranks)), pods
         self.first_rank, self.world_size = pod * ranks, pods * ranks
         self.names = names or {}
+        mine = tuple((str(slot), uuid(self.first_rank + slot), "", "") for slot in self.ranks)
+        self.pod.fold([GpusFound(mine, (), 0.0)])
         self.event(None, "launcher_started", 0.0, pid=1)
         self.begin(1.0)
         self.enter(10.0, *self.ranks, incarnation="first", load=0)

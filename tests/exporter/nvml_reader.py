@@ -18,7 +18,7 @@ nvml_events.WAIT_MILLISECONDS = 20  # type: ignore[misc] # each set of GPUs ends
 
 def main(look_seconds: str) -> None:
     """Until the end of the input."""
-    instrument = NvmlInstrument(NvmlProbe(every_seconds=0.05, deadline_seconds=0.5, look_seconds=float(look_seconds)))
+    instrument = NvmlInstrument(NvmlProbe(every_seconds=0.05, deadline_seconds=3.0, look_seconds=float(look_seconds)))
     for command in sys.stdin:
         if command == "read\n":
             instrument.read()

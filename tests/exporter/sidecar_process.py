@@ -115,9 +115,13 @@ class Sidecar:
 def sidecar(
     directory: Path, *options: str, program: Sequence[str] = ("-m", "headway_exporter"), **environ: str
 ) -> Iterator[Sidecar]:
-    """Runs `python -m headway_exporter`, or what else `program` says, on a free port of the loopback."""
+    """Runs `python -m headway_exporter`, or what else `program` says, on a free port of the loopback.
+
+    It watches GPUs only where the test has some, or asks for it: the machine's own are none of a test's business.
+    """
     command = [sys.executable, *program, "--dir", str(directory), "--listen", "127.0.0.1:0", *options]
     base = {"HEADWAY_RUN": "testrun", "HEADWAY_POD_INDEX": "0", "HEADWAY_LINGER_SECONDS": "0"}
+    base |= {} if "FAKE_NVML" in environ else {"HEADWAY_GPUS": "off"}
     process = subprocess.Popen(
         command, env=os.environ | base | environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )

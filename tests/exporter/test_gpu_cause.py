@@ -7,20 +7,34 @@ from typing import TYPE_CHECKING
 import pytest
 from fake_nvml import FakeNvml, uuid
 from journal_folder import RUN, launcher, trainer, wait_ready
-from sidecar_process import sidecar
+from sidecar_process import Sidecar, sidecar
 
 if TYPE_CHECKING:
     import subprocess
     from pathlib import Path
 
 
+def hangs(exporter: Sidecar, gpu: int) -> bool:
+    """It is down, and it is the only one."""
+    up = {
+        dict(labels)["UUID"]: value for (name, labels), value in exporter.samples().items() if name == "headway_gpu_up"
+    }
+    return up == {uuid(0): float(gpu != 0), uuid(1): float(gpu != 1)}
+
+
 @pytest.mark.parametrize(
-    ("gpu", "gone", "cause"),
-    [(1, True, "gpu_fell_off_bus"), (0, True, "process_exited"), (1, False, "process_exited")],
-    ids=["its own", "another rank's", "none"],
+    ("gpu", "what", "cause"),
+    [
+        (1, "xid", "gpu_fell_off_bus"),
+        (0, "xid", "process_exited"),
+        (1, "", "process_exited"),
+        (1, "hang", "gpu_driver"),
+        (0, "hang", "process_exited"),
+    ],
+    ids=["its own", "another rank's", "none", "its own hangs", "another rank's hangs"],
 )
-def test_a_rank_dies_of_its_own_gpu_only(tmp_path: Path, gpu: int, gone: bool, cause: str) -> None:
-    """An XID on the origin's GPU is why its process ended; the same on another rank's is not, and neither is a healthy GPU."""
+def test_a_rank_dies_of_its_own_gpu_only(tmp_path: Path, gpu: int, what: str, cause: str) -> None:
+    """An XID on the origin's GPU, or a driver that hangs at it, is why its process ended; on another rank's GPU it is not."""
     fake = FakeNvml(tmp_path / "nvml")
     journals = tmp_path / "pod"
     (journals / RUN).mkdir(parents=True)
@@ -46,7 +60,10 @@ def test_a_rank_dies_of_its_own_gpu_only(tmp_path: Path, gpu: int, gone: bool, c
         first = ranks(0, "exit=1")
         for process in first:
             wait_ready(process)
-        if gone:
+        if what == "hang":
+            fake.change(gpu, power="@hang")
+            exporter.until(lambda _: hangs(exporter, gpu), "the hang")
+        if what == "xid":
             fake.report(gpu, 79)
             exporter.until(lambda _: exporter.labels("headway_gpu_xid_errors_total"), "the report")
         # Both are known to be alive: of one that is found dead only the last trace tells when that was.

@@ -332,6 +332,18 @@ def test_a_fault_before_a_restart_is_not_the_next_failures() -> None:
     assert story.answer == ("app_exception", 1, "confirmed")
 
 
+@pytest.mark.parametrize(
+    ("slot", "cause"), [(1, "gpu_driver"), (0, "heartbeat_timeout")], ids=["its own", "another rank's"]
+)
+def test_a_driver_that_hangs_explains_its_own_ranks_silence(slot: int, cause: str) -> None:
+    """The rank waits for a GPU at which the driver hangs until its heartbeats are missed; a hang at another rank's GPU explains nothing."""
+    story = GpuStory()
+    story.gpu(slot, 20.5, "hung", told=30.0)
+    story.event(None, "heartbeat_missed", 80.0, local_rank=1, waited_seconds=60.0)
+    story.die(1, 81.0)
+    assert story.answer[0] == cause
+
+
 # The names of GPUs.
 
 
@@ -346,9 +358,9 @@ def test_ranks_on_a_part_of_a_gpu_or_with_its_short_name(name: str) -> None:
     assert story.answer == ("gpu_fell_off_bus", 1, "confirmed")
 
 
-@pytest.mark.parametrize("name", ["", "GPU-", "MIG-", uuid(3)])
+@pytest.mark.parametrize("name", ["", "GPU-", "MIG-", uuid(3), "GPU-0000000"])
 def test_ranks_whose_gpu_is_not_known_or_another(name: str) -> None:
-    """Nothing is joined by a name that says nothing."""
+    """Nothing is joined by a name that says nothing, or that fits two GPUs."""
     story = GpuStory(names={1: name})
     story.xid(1, 20.5, 79)
     story.die(1, 21.0)

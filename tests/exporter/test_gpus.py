@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from headway_exporter import collectors
-from headway_exporter.gpus import MOST_COUNTED, MOST_KEPT, MOST_NAMED, Gpus
+from headway_exporter.gpus import MOST_COUNTED, MOST_KEPT, MOST_NAMED, MOST_UNKNOWN, MOST_XIDS, Gpus
+from headway_exporter.health import nvml_reports
 from headway_exporter.memory import encoder, recall
-from headway_exporter.observations import GpuSeen, GpusFound
+from headway_exporter.observations import EventsMissed, GpuSeen, GpusFound
 from headway_exporter.pod import Pod
 
 ONE, OTHER = (
@@ -56,18 +57,70 @@ def test_counts_and_labels_outlive_the_sidecar() -> None:
 
 
 def test_a_storm_fills_nothing() -> None:
-    """Whatever a driver reports, memory and series are bounded; the newest is counted in the place of what was not heard of for longest."""
+    """Whatever a driver reports, memory and series are bounded, each report is counted, and none pushes out what is known to matter."""
+    pod = Pod("r", "0")
+    pod.fold([found(ONE)])
+    pod.fold([xid(100_000 + number, at=1.0 + number, count=2) for number in range(3_000)])
+    pod.fold([xid(number, at=4_000.0 + number) for number in range(200)])  # the whole table, and more
+    pod.fold([xid(79, at=5_000.0), xid(nvml_reports.OTHER, at=5_001.0, count=7), xid(100_000, at=5_002.0)])
+    shown = series(pod)
+    counts = {key[5:]: value for key, value in shown.items() if key[0] == "errors_total"}
+    assert sum(counts.values()) == 6_000 + 200 + 9
+    assert counts["100000", "unknown"] == 3
+    assert sum(counts[key] for key in counts if key[0] == "other" and key[1] != "unknown") > 50
+    assert len(counts) <= MOST_XIDS + 7
+    assert shown[("last_timestamp_seconds", *ONE, "hardware")] == 1e9 + 5_000
+    kept = [seen.xid for seen in pod.gpus.recent]
+    assert 79 in kept
+    assert sum(number >= 100_000 for number in kept) <= MOST_UNKNOWN + 1
+
+
+def test_what_a_driver_names_fills_nothing() -> None:
+    """GPUs, their parts and their XIDs: those of machines that were left long ago make room."""
     gpus = Gpus()
-    for number in range(MOST_COUNTED + 500):
-        gpus.fold(xid(number, at=1.0 + number))
-        gpus.fold(xid(0, at=1.5 + number))
+    for number in range(MOST_KEPT + 100):
+        gpus.fold(xid(79, at=1.0 + number, uuid=f"GPU-{number:09}"))
         gpus.found(found(("0", f"GPU-{number:09}", "", ""), parts=((f"MIG-{number:09}", "GPU-1"),)))
     assert (len(gpus.xids), len(gpus.last_xid_wall), len(gpus.recent)) == (MOST_COUNTED, MOST_COUNTED, MOST_KEPT)
-    assert gpus.xids[ONE[1], 0] == MOST_COUNTED + 501
-    assert gpus.xids[ONE[1], MOST_COUNTED + 499] == 1
-    assert (ONE[1], 3) not in gpus.xids
+    assert ("GPU-000000003", 79) not in gpus.xids
     assert len(gpus.labels) == len(gpus.parents) == MOST_NAMED
-    assert gpus.labels_of(f"GPU-{MOST_COUNTED + 499:09}")[0] == "0"
+    assert gpus.labels_of(f"GPU-{MOST_KEPT + 99:09}")[0] == "0"
+
+
+def test_others_are_counted_on_by_the_next_sidecar() -> None:
+    """What is counted under no number of its own is one counter, whoever counts it."""
+    pod, next_one = Pod("r", "0"), Pod("r", "0")
+    pod.fold([found(ONE), *(xid(100_000 + number) for number in range(20))])
+    recall(next_one, encoder().encode(pod))
+    next_one.fold([xid(200_000)])
+    assert series(next_one)[("errors_total", *ONE, "other", "unknown")] == 20 - MOST_UNKNOWN + 1
+
+
+def test_a_gpu_that_is_still_gone_is_no_news() -> None:
+    """The next sidecar finds it gone, too: it went when it went, which is what a failure is explained with."""
+    gpus = Gpus()
+    for kind, at in (
+        ("lost", 5.0),
+        ("lost", 500.0),
+        ("back", 600.0),
+        ("hung", 700.0),
+        ("hung", 800.0),
+        ("lost", 900.0),
+    ):
+        gpus.fold(GpuSeen(ONE[1], kind, at, at))  # type: ignore[arg-type]
+    assert [(seen.kind, seen.mono) for seen in gpus.recent] == [
+        ("lost", 5.0),
+        ("back", 600.0),
+        ("hung", 700.0),
+        ("lost", 900.0),
+    ]
+
+
+def test_missed_reports_are_shown() -> None:
+    """Whoever reads the counts must see that there may be more."""
+    pod = Pod("r", "0")
+    pod.fold([EventsMissed(2, 1.0), EventsMissed(1, 2.0)])
+    assert pod.dropped["gap"] == 3
 
 
 def test_a_ranks_setting_leads_to_its_gpu() -> None:

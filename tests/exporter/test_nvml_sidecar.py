@@ -53,8 +53,8 @@ def until(exporter: Sidecar, condition: Callable[[dict[tuple[str, str, str], flo
         time.sleep(0.05)
 
 
-def test_without_a_driver_nothing_is_said_of_gpus(journals: Path, fake: FakeNvml) -> None:
-    """Most machines that a test or a laptop has: no series, no warning, no failed collector."""
+def test_without_a_driver_one_line_tells(journals: Path, fake: FakeNvml) -> None:
+    """Most machines that a test or a laptop has: no series, no failed collector, and one line for who expects GPUs."""
     fake.machine["init"] = "!9"
     fake.play()
     with sidecar(journals, **fake.environ) as exporter:
@@ -62,7 +62,8 @@ def test_without_a_driver_nothing_is_said_of_gpus(journals: Path, fake: FakeNvml
         samples = exporter.samples()
         code, errors = exporter.stop()
     assert [key for key in samples if "gpu" in key[0] or ("collector", "nvml") in key[1]] == []
-    assert (code, errors) == (0, "")
+    assert (code, errors.count("\n")) == (0, 1)
+    assert "INFO no GPUs are watched: no NVIDIA driver (Driver Not Loaded)" in errors
 
 
 def test_gpus_can_be_left_alone(journals: Path, fake: FakeNvml) -> None:
@@ -103,6 +104,55 @@ def test_xids_are_counted_across_sidecars(journals: Path, fake: FakeNvml, tmp_pa
         fake.report(0, 45)
         until(exporter, lambda found: found["xid_errors_total", FIRST, "45"] == 501)
         assert of_gpus(exporter)["xid_last_timestamp_seconds", SECOND, "hardware"] == pytest.approx(time.time(), abs=60)
+
+
+def test_a_gpu_that_was_lost_before_stays_lost(journals: Path, fake: FakeNvml, tmp_path: Path) -> None:
+    """The next sidecar is not told of it by the driver any more, and must not count one GPU less and call that well."""
+    state = str(tmp_path / "state")
+    with sidecar(journals, "--state-dir", state, **fake.environ) as exporter:
+        until(exporter, lambda found: found.get(("up", FIRST, "")) == 1)
+        exporter.stop()
+    fake.gpus = fake.gpus[1:]
+    fake.machine["count"] = 1
+    fake.play()
+    with sidecar(journals, "--state-dir", state, **fake.environ) as exporter:
+        until(exporter, lambda found: (found.get(("up", FIRST, "")), found.get(("up", SECOND, ""))) == (0, 1))
+        exporter.stop()
+    fake.machine["init"] = "@hang"  # and now the driver hangs from the first call on
+    fake.play()
+    with sidecar(journals, "--state-dir", state, **fake.environ) as exporter:
+        until(exporter, lambda found: (found.get(("up", FIRST, "")), found.get(("up", SECOND, ""))) == (0, 0))
+
+
+def test_another_pods_gpus_are_not_missed(journals: Path, fake: FakeNvml, tmp_path: Path) -> None:
+    """The pod was made again, perhaps elsewhere: nobody may be paged for the GPUs of the one before."""
+    state = str(tmp_path / "state")
+    finish(trainer(journals, 0, "enter=a", "steps=1-2", "finish=2", ranks=1))
+    with sidecar(journals, "--state-dir", state, **fake.environ) as exporter:
+        until(exporter, lambda found: found.get(("up", FIRST, "")) == 1)
+        exporter.until(lambda status: status["step"] == 2, "the steps")
+        exporter.stop()
+    another = tmp_path / "another"
+    (another / RUN).mkdir(parents=True)
+    fake.gpus, fake.machine["count"] = fake.gpus[1:], 1
+    fake.play()
+    with sidecar(another, "--state-dir", state, **fake.environ) as exporter:
+        until(exporter, lambda found: found.get(("up", SECOND, "")) == 1)
+        assert ("up", FIRST, "") not in of_gpus(exporter)
+
+
+def test_a_crash_of_the_drivers_library_leaves_the_sidecar_alone(journals: Path, fake: FakeNvml) -> None:
+    """SIGSEGV beneath it: it serves, follows the trainer, watches the other GPU, and ends as always."""
+    with sidecar(journals, **fake.environ) as exporter:
+        until(exporter, lambda found: found.get(("up", SECOND, "")) == 1)
+        fake.change(1, power="@crash")
+        until(exporter, lambda found: found.get(("up", SECOND, "")) == 0)
+        finish(trainer(journals, 0, "enter=a", "steps=1-5", "finish=5", ranks=1))
+        exporter.until(lambda status: status["finished"], "the end of training")
+        assert of_gpus(exporter)["up", FIRST, ""] == 1
+        code, errors = exporter.stop()
+    assert (code, errors.count("\n")) == (0, 1)
+    assert "ended by SIGSEGV when it asked about GPU 1" in errors
 
 
 def test_a_ranks_part_of_a_gpu_is_joined_to_the_gpu(journals: Path, fake: FakeNvml) -> None:

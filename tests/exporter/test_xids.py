@@ -172,5 +172,30 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     """The message names it and says why it cannot be read."""
     with pytest.raises(XidTableError, match="No such file"):
         load(tmp_path / "none.json")
-    with pytest.raises(XidTableError, match="directory"):
+    with pytest.raises(XidTableError, match="no regular file"):
         load(tmp_path)
+
+
+@pytest.mark.parametrize("what", ["pipe", "folder", "device", "huge"])
+def test_what_is_no_file_is_refused_at_once(tmp_path: Path, what: str) -> None:
+    """A pipe that nobody writes to would hold the sidecar for ever, an endless device or a huge file fill its memory."""
+    path = tmp_path / what
+    if what == "pipe":
+        os.mkfifo(path)
+    elif what == "folder":
+        path.mkdir()
+    elif what == "device":
+        path.symlink_to("/dev/zero")
+    else:
+        with path.open("wb") as file:
+            file.truncate(1 << 40)
+    done = subprocess.run(
+        [sys.executable, "-m", "headway_exporter", "--dir", str(tmp_path), "--xid-table", str(path)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert str(path) in done.stderr
+    assert ("more than" if what == "huge" else "no regular file") in done.stderr

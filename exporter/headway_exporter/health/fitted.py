@@ -9,7 +9,7 @@ from headway_exporter.health import kubernetes
 from headway_exporter.health.host import HostProbe
 from headway_exporter.health.instruments import AnyInstrument, Instrument
 from headway_exporter.health.nics import NicProbe
-from headway_exporter.health.nvml import NvmlInstrument
+from headway_exporter.health.nvml import NvmlInstrument, NvmlProbe
 from headway_exporter.health.storage import VolumeProbe, told
 
 if TYPE_CHECKING:
@@ -22,12 +22,14 @@ def fitted(
     options: argparse.Namespace,
     checkpoint_dir: Callable[[], str] = str,
     linked_ports: Callable[[str], Iterable[tuple[str, str]]] = lambda _: (),
+    known_gpus: Callable[[], Iterable[tuple[str, ...]]] = tuple,
     environ: Mapping[str, str] = os.environ,
 ) -> list[AnyInstrument]:
     """Those that the command line asks for; each finds out by itself whether there is anything to read.
 
     `checkpoint_dir` asks what the trainer says of where its checkpoints lie, empty while it says nothing; `linked_ports` which ports of
-    network cards are known to have had a link since the machine's start of that name.
+    network cards are known to have had a link since the machine's start of that name; `known_gpus` which GPUs a sidecar before this one
+    saw here, values of their labels.
     """
 
     def checkpoints() -> Path | None:
@@ -36,7 +38,7 @@ def fitted(
 
     candidates: list[AnyInstrument | None] = [
         _kubernetes(options, environ),
-        NvmlInstrument() if options.gpus else None,
+        NvmlInstrument(NvmlProbe(known=known_gpus)) if options.gpus else None,
         Instrument(HostProbe()),
         Instrument(NicProbe(options.sysfs_root, linked_ports)),
         Instrument(VolumeProbe("checkpoints", checkpoints)),

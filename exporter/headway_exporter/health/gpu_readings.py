@@ -1,13 +1,11 @@
-"""From what a driver answers about a GPU to metrics, and from two answers to what happened between them. No I/O, no clock.
-
-Field numbers are NVML's (`NVML_FI_DEV_…` in nvml.h); they are part of its binary interface and never change their meaning.
-"""
+"""From what a driver answers about a GPU to metrics, and from two answers to what happened between them. No I/O, no clock."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from headway_exporter.health import nvml_fields
 from headway_exporter.labels import GPU_THROTTLE_REASONS
 from headway_exporter.observations import GpuSeen
 
@@ -15,43 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from headway_exporter.collectors import Sample
+    from headway_exporter.health.nvml_fields import Field
 
-Field = tuple[int, int]
-"""Number of a field and its scope: the link, where the field is one of NVLink's, else 0."""
-
-MOST_LINKS: Final = 36
-"""NVLinks of a GPU (NVML_NVLINK_MAX_LINKS)."""
-
-ECC: Final[Mapping[tuple[str, str], int]] = {
-    ("corrected", "volatile"): 3,
-    ("uncorrected", "volatile"): 4,
-    ("corrected", "aggregate"): 5,
-    ("uncorrected", "aggregate"): 6,
-}
-_RETIRED: Final = (29, 30)
-_MEMORY_TEMPERATURE: Final = 82
-_ENERGY: Final = 83
-_PCIE_REPLAYS: Final = 94
-_REMAPPED: Final[Mapping[str, int]] = {"correctable": 142, "uncorrectable": 143}
-_REMAP_PENDING: Final = 144
-_REMAP_FAILED: Final = 145
-_RECOVERY_ACTION: Final = 230
-
-_LINK_TOTALS: Final[Mapping[str, tuple[int, ...]]] = {
-    "crc": (38, 45),
-    "replay": (52,),
-    "recovery": (59,),
-    "ecc": (160,),
-}
-"""All links of a GPU together; up to Hopper."""
-_LINK_FIELDS: Final[Mapping[str, tuple[int, ...]]] = {
-    "crc": (163,),
-    "replay": (161,),
-    "recovery": (162, 215),
-    "receive": (208,),
-    "integrity": (211,),
-}
-"""Link by link: where a driver knows no totals. From 208 on they are NVLink 5's, which has none of the others."""
 _HARMLESS: Final = frozenset({"replay"})
 """A packet that was sent again arrived: it costs time, and explains no failure."""
 
@@ -63,29 +26,6 @@ _THROTTLE_BITS: Final[Mapping[str, int]] = {
     "hw_thermal": 0x40,
     "hw_power_brake": 0x80,
 }
-
-PLAIN_FIELDS: Final[tuple[Field, ...]] = tuple(
-    (number, 0)
-    for number in (
-        *ECC.values(),
-        *_RETIRED,
-        _MEMORY_TEMPERATURE,
-        _ENERGY,
-        _PCIE_REPLAYS,
-        *_REMAPPED.values(),
-        _REMAP_PENDING,
-        _REMAP_FAILED,
-        _RECOVERY_ACTION,
-        *(number for numbers in _LINK_TOTALS.values() for number in numbers),
-    )
-)
-"""Asked of every GPU."""
-
-
-def link_fields(links: Iterable[int]) -> tuple[Field, ...]:
-    """Asked of a GPU with these NVLinks."""
-    numbers = [number for numbers in _LINK_FIELDS.values() for number in numbers]
-    return tuple((number, link) for link in links for number in numbers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,11 +74,26 @@ class GpuReading:
     trouble: str = ""
     ecc_mono: float | None = None
     """When the driver reported an uncorrected memory error since the reading before, CLOCK_MONOTONIC seconds."""
+    hung_mono: float | None = None
+    """Since when the driver hangs at it, CLOCK_MONOTONIC seconds; None: it does not hang."""
 
     @property
     def up(self) -> bool:
         """It answers."""
         return self.raw is not None
+
+
+def raw(told: Mapping[str, Any]) -> Raw:
+    """An answer as the process that asks the driver tells it: `fields` are rows of number, scope and value.
+
+    Raises:
+        TypeError: it is none; ValueError likewise.
+    """
+    figures = {name: value for name, value in told.items() if name not in ("fields", "links")}
+    if not all(value is None or isinstance(value, int | float) for value in figures.values()):
+        raise ValueError("a figure that is no number")
+    fields = {(int(number), int(scope)): float(value) for number, scope, value in told.get("fields", ())}
+    return Raw(fields, links=tuple(told.get("links", ())), **figures)
 
 
 def samples(reading: GpuReading) -> Iterator[Sample]:
@@ -168,35 +123,35 @@ def _measured(raw: Raw) -> Iterator[_Measured]:
     yield (
         "temperature_celsius",
         ("memory",),
-        get(_MEMORY_TEMPERATURE) or None,
+        get(nvml_fields.MEMORY_TEMPERATURE) or None,
     )  # 0 is what a GPU without the sensor says
     yield "power_watts", (), _times(raw.power_milliwatts, 1e-3)
     yield "power_limit_watts", (), _times(raw.power_limit_milliwatts, 1e-3)
-    yield "energy_joules_total", (), _times(get(_ENERGY), 1e-3)
+    yield "energy_joules_total", (), _times(get(nvml_fields.ENERGY), 1e-3)
     yield "clock_hertz", ("sm",), _times(raw.sm_megahertz, 1e6)
     yield "clock_hertz", ("memory",), _times(raw.memory_megahertz, 1e6)
     for reason in GPU_THROTTLE_REASONS if raw.throttle is not None else ():
         yield "throttle_active", (reason,), float(bool((raw.throttle or 0) & _THROTTLE_BITS[reason]))
-    for (kind, counter), number in ECC.items():
+    for (kind, counter), number in nvml_fields.ECC.items():
         yield "ecc_errors_total", (kind, counter), get(number)
-    for state, number in _REMAPPED.items():
+    for state, number in nvml_fields.REMAPPED.items():
         yield "remapped_rows", (state,), get(number)
-    yield "row_remap_pending", (), get(_REMAP_PENDING)
-    yield "row_remap_failed", (), get(_REMAP_FAILED)
-    yield "retired_pages", (), get(*_RETIRED)
-    yield "pcie_replays_total", (), get(_PCIE_REPLAYS)
+    yield "row_remap_pending", (), get(nvml_fields.REMAP_PENDING)
+    yield "row_remap_failed", (), get(nvml_fields.REMAP_FAILED)
+    yield "retired_pages", (), get(*nvml_fields.RETIRED)
+    yield "pcie_replays_total", (), get(nvml_fields.PCIE_REPLAYS)
     for kind, count in nvlink_errors(raw).items():
         yield "nvlink_errors_total", (kind,), count
     known = [state for state in raw.links if state is not None]
     yield "nvlinks_active", (), float(sum(known)) if known else None
-    yield "recovery_action", (), get(_RECOVERY_ACTION)
+    yield "recovery_action", (), get(nvml_fields.RECOVERY_ACTION)
 
 
 def nvlink_errors(raw: Raw) -> dict[str, float]:
     """Errors of all links together, by kind; kinds that this GPU does not count are missing."""
     get = _Fields(raw.fields)
-    found = {kind: get(*numbers) for kind, numbers in _LINK_TOTALS.items()}
-    for kind, numbers in _LINK_FIELDS.items():
+    found = {kind: get(*numbers) for kind, numbers in nvml_fields.LINK_TOTALS.items()}
+    for kind, numbers in nvml_fields.LINK_FIELDS.items():
         if found.get(kind) is None:
             found[kind] = get.links(numbers)
     return {kind: count for kind, count in found.items() if count is not None}
@@ -236,7 +191,10 @@ def happenings(before: GpuReading | None, now: GpuReading, mono: float, wall: fl
     if not uuid:  # it never gave its name, so that nothing can be joined to it
         return
     if now.raw is None:
-        if before is None or before.raw is not None:
+        if now.hung_mono is not None:
+            if before is None or before.raw is not None:
+                yield GpuSeen(uuid, "hung", now.hung_mono, wall - (mono - now.hung_mono))
+        elif before is None or before.raw is not None or before.hung_mono is not None:
             yield GpuSeen(uuid, "lost", mono, wall, text=now.trouble)
         return
     if before is None:
@@ -249,8 +207,10 @@ def happenings(before: GpuReading | None, now: GpuReading, mono: float, wall: fl
         at = mono if now.ecc_mono is None else now.ecc_mono
         text = f"{errors} uncorrected memory error" + "s" * (errors != 1)
         yield GpuSeen(uuid, "ecc", at, wall - (mono - at), count=errors, text=text)
-    if _rise(_Fields(before.raw.fields)(_REMAP_FAILED), _Fields(now.raw.fields)(_REMAP_FAILED)):
+    if _rise(_Fields(before.raw.fields)(nvml_fields.REMAP_FAILED), _Fields(now.raw.fields)(nvml_fields.REMAP_FAILED)):
         yield GpuSeen(uuid, "remap", mono, wall, text="a bad memory row could not be replaced")
+    if _of_links(before.raw) == _of_links(now.raw):  # as nearly always
+        return
     earlier = nvlink_errors(before.raw)
     rises = {kind: _rise(earlier.get(kind), count) for kind, count in nvlink_errors(now.raw).items()}
     risen = {kind: count for kind, count in rises.items() if count and kind not in _HARMLESS}
@@ -259,11 +219,15 @@ def happenings(before: GpuReading | None, now: GpuReading, mono: float, wall: fl
         yield GpuSeen(uuid, "nvlink", mono, wall, count=sum(risen.values()), text=text)
 
 
+def _of_links(raw: Raw) -> dict[Field, float]:
+    return {key: count for key, count in raw.fields.items() if key[0] in nvml_fields.OF_LINKS}
+
+
 def _uncorrected(raw: Raw) -> float | None:
     """Since the driver was loaded where it counts that, else in the GPU's life."""
     get = _Fields(raw.fields)
-    since_load = get(ECC["uncorrected", "volatile"])
-    return get(ECC["uncorrected", "aggregate"]) if since_load is None else since_load
+    since_load = get(nvml_fields.ECC["uncorrected", "volatile"])
+    return get(nvml_fields.ECC["uncorrected", "aggregate"]) if since_load is None else since_load
 
 
 def _rise(before: float | None, now: float | None) -> int:

@@ -158,7 +158,7 @@ class Instrument(Generic[T]):
             told = list(self._probe.observations(value))
         except AbsentError as reason:
             if not self._absent:
-                _log.info("%s: %s; its metrics are left out", self.name, reason)
+                self._say_absent(reason)
             self._absent, self._retry_seconds = True, reason.retry_seconds
         except Exception as error:  # noqa: BLE001 - whatever it is, only its own metrics are lost
             self._note(f"{type(error).__name__}: {error}")
@@ -171,6 +171,10 @@ class Instrument(Generic[T]):
             self._note(None)
         finally:
             self._began = None
+
+    def _say_absent(self, reason: AbsentError) -> None:
+        """Told whenever it is found out, for those who ask for such details."""
+        _log.info("%s: %s; its metrics are left out", self.name, reason)
 
     def _note(self, trouble: str | None) -> None:
         """Says each sort of trouble once until it is over, and once that it is."""

@@ -1,30 +1,23 @@
-"""Questions to NVIDIA's driver, through NVML and its own Python bindings (package nvidia-ml-py, module `pynvml`). Each may hang.
+"""Questions to NVIDIA's driver, through NVML and its own Python bindings (package nvidia-ml-py, module `pynvml`). Each may hang or crash.
 
 Errors come in three sizes: what a GPU or a driver does not support is None; a GPU that is gone is `GpuLostError`; a driver that is gone
-is the bindings' own `NVMLError`.
+is the bindings' own `NVMLError`. Imported by the process that asks only (`nvml_child`), whose memory is to be small.
 """
 
 from __future__ import annotations
 
-import ctypes
 import importlib
-import logging
 import math
 import warnings
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from headway_exporter.health.gpu_readings import MOST_LINKS, PLAIN_FIELDS, GpuName, Raw, link_fields
-from headway_exporter.health.instruments import AbsentError
+from headway_exporter.health.nvml_fields import MOST_LINKS, PLAIN_FIELDS, link_fields
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from headway_exporter.health.gpu_readings import Field
+    from headway_exporter.health.nvml_fields import Field
 
-_log = logging.getLogger("headway.exporter")
-
-LIBRARY: Final = "libnvidia-ml.so.1"
 _FIELDS_AT_ONCE: Final = 64
 MOST_GPUS: Final = 64
 """GPUs of a machine, and MIG instances of a GPU: a driver that counts more is out of its mind."""
@@ -33,7 +26,7 @@ MOST_GPUS: Final = 64
 NO_PERMISSION: Final = 4
 TIMEOUT: Final = 10
 _FUNCTION_NOT_FOUND: Final = 13
-_LOST: Final = frozenset({15, 16, 28})
+LOST: Final = frozenset({15, 16, 28})
 """The GPU is lost, cannot be used before a reset, or is not found."""
 NO_DRIVER: Final = frozenset({1, 9, 12, 18})
 """No GPU can answer: NVML is not initialised, no driver is loaded, there is no library, or it is of another version than the driver."""
@@ -47,33 +40,32 @@ class GpuLostError(Exception):
     """The driver says that the GPU is gone, or answers nothing about it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What a GPU can be asked."""
+class NoDriverError(Exception):
+    """There is no driver here, or nothing to ask it with."""
 
-    fields: tuple[Field, ...]
-    links: tuple[int, ...]
+
+class Plan:
+    """What a GPU can be asked: fields, and the numbers of its NVLinks."""
+
+    __slots__ = ("fields", "links")
+
+    def __init__(self, fields: tuple[Field, ...], links: tuple[int, ...]) -> None:
+        self.fields = fields
+        self.links = links
 
 
 class Driver:
-    """The driver, from its construction to `close`."""
+    """The driver, until the process ends."""
 
     def __init__(self) -> None:
-        """Raises: AbsentError when there is none here, NVMLError when it does not answer."""
+        """Raises: NoDriverError when there is none here, NVMLError when it does not answer."""
         self.nvml = _bindings()
         try:
             self.nvml.nvmlInit()
         except self.nvml.NVMLError as error:
             if error.value in NO_DRIVER:
-                raise AbsentError(f"no NVIDIA driver ({error})") from error
+                raise NoDriverError(f"no NVIDIA driver ({error})") from error
             raise
-
-    def close(self) -> None:
-        """Lets go of it."""
-        try:
-            self.nvml.nvmlShutdown()
-        except self.nvml.NVMLError as error:
-            _log.debug("nvml could not be shut down: %s", error)
 
     def ask(self, question: Callable[..., Any], *arguments: Any) -> Any:
         """The answer; None where it is not supported, or not answered this time."""
@@ -82,7 +74,7 @@ class Driver:
         except self.nvml.NVMLError as error:
             if error.value in NO_DRIVER:
                 raise
-            if error.value in _LOST:
+            if error.value in LOST:
                 raise GpuLostError(str(error)) from error
             return None
         except UnicodeDecodeError:  # the bindings decode texts, of which a broken GPU may make anything
@@ -94,14 +86,13 @@ class Driver:
 
     # Which GPUs there are.
 
-    def handles(self) -> Iterator[tuple[int, Any, str]]:
-        """Number, handle and UUID of each GPU that this container may use; of one that is lost the number only."""
-        for index in range(min(self.nvml.nvmlDeviceGetCount(), MOST_GPUS)):
-            found = self._handle(index)
-            if found is not None:
-                yield index, *found
+    def count(self) -> int:
+        """How many GPUs it counts; not all of them need be for this container."""
+        count: int = self.nvml.nvmlDeviceGetCount()
+        return min(count, MOST_GPUS)
 
-    def _handle(self, index: int) -> tuple[Any, str] | None:
+    def handle(self, index: int) -> tuple[Any, str] | None:
+        """Handle and UUID of a GPU, or (None, "") when it is lost; None: this container may not use it."""
         nvml = self.nvml
         try:
             handle = nvml.nvmlDeviceGetHandleByIndex(index)
@@ -113,11 +104,11 @@ class Driver:
         except UnicodeDecodeError:
             return None, ""
 
-    def name(self, index: int, handle: Any, uuid: str) -> GpuName:
-        """What it is called."""
+    def name(self, handle: Any) -> tuple[str, str]:
+        """Its address on the bus and its model; empty where it does not tell."""
         bus = self.ask(lambda: self.nvml.nvmlDeviceGetPciInfo(handle).busId)
         model = self.ask(self.nvml.nvmlDeviceGetName, handle)
-        return GpuName(str(index), uuid, "" if bus is None else _text(bus), "" if model is None else _text(model))
+        return "" if bus is None else _text(bus), "" if model is None else _text(model)
 
     def parts(self, handle: Any) -> Iterator[str]:
         """UUIDs of its MIG instances."""
@@ -137,28 +128,27 @@ class Driver:
         links = tuple(link for link in range(MOST_LINKS) if self._link(handle, link) is not None)
         return Plan(tuple(self._fields(handle, (*PLAIN_FIELDS, *link_fields(links)))), links)
 
-    def raw(self, handle: Any, plan: Plan) -> Raw:
-        """All that is known of it now."""
+    def raw(self, handle: Any, plan: Plan) -> dict[str, Any]:
+        """All that is known of it now: what `gpu_readings.Raw` holds, its fields as rows of number, scope and value."""
         nvml, number = self.nvml, self._number
         fields = self._fields(handle, plan.fields)
         memory = self.ask(nvml.nvmlDeviceGetMemoryInfo, handle)
         utilization = self.ask(nvml.nvmlDeviceGetUtilizationRates, handle)
-        raw = Raw(
-            fields=fields,
-            utilization_percent=None if utilization is None else _known(utilization.gpu),
-            memory_used=None if memory is None else _known(memory.used),
-            memory_total=None if memory is None else _known(memory.total),
-            temperature=self._temperature(handle),
-            power_milliwatts=number(nvml.nvmlDeviceGetPowerUsage, handle),
-            power_limit_milliwatts=number(nvml.nvmlDeviceGetEnforcedPowerLimit, handle),
-            sm_megahertz=number(nvml.nvmlDeviceGetClockInfo, handle, nvml.NVML_CLOCK_SM),
-            memory_megahertz=number(nvml.nvmlDeviceGetClockInfo, handle, nvml.NVML_CLOCK_MEM),
-            throttle=self._throttle(handle),
-            links=tuple(self._link(handle, link) for link in plan.links),
-        )
-        if raw == Raw(links=(None,) * len(plan.links)):
+        links = [self._link(handle, link) for link in plan.links]
+        figures = {
+            "utilization_percent": None if utilization is None else _known(utilization.gpu),
+            "memory_used": None if memory is None else _known(memory.used),
+            "memory_total": None if memory is None else _known(memory.total),
+            "temperature": self._temperature(handle),
+            "power_milliwatts": number(nvml.nvmlDeviceGetPowerUsage, handle),
+            "power_limit_milliwatts": number(nvml.nvmlDeviceGetEnforcedPowerLimit, handle),
+            "sm_megahertz": number(nvml.nvmlDeviceGetClockInfo, handle, nvml.NVML_CLOCK_SM),
+            "memory_megahertz": number(nvml.nvmlDeviceGetClockInfo, handle, nvml.NVML_CLOCK_MEM),
+            "throttle": self._throttle(handle),
+        }
+        if not fields and all(one is None for one in (*figures.values(), *links)):
             raise GpuLostError("the driver answers nothing about it")
-        return raw
+        return {"fields": [[*key, value] for key, value in fields.items()], "links": links, **figures}
 
     def _fields(self, handle: Any, wanted: tuple[Field, ...]) -> dict[Field, float]:
         found: dict[Field, float] = {}
@@ -193,21 +183,17 @@ class Driver:
 
 
 def _bindings() -> Any:
-    """The module; only where there is a library that it could load, for it takes 3 MB."""
-    try:
-        ctypes.CDLL(LIBRARY)
-    except OSError as error:
-        raise AbsentError(f"no NVIDIA driver ({LIBRARY} cannot be loaded)") from error
+    """The module."""
     # NVRx 0.4.1 brings a package of that name, which warns of itself whenever the true one is imported.
     warnings.filterwarnings("ignore", "The pynvml package is deprecated", FutureWarning)
     try:
         return importlib.import_module("pynvml")
     except ImportError as error:
-        raise AbsentError("the package nvidia-ml-py is not installed (pip install 'headway[exporter]')") from error
+        raise NoDriverError("the package nvidia-ml-py is not installed (pip install 'headway[exporter]')") from error
 
 
 def _field_value(answer: Any) -> float | None:
-    if answer.nvmlReturn in _LOST:
+    if answer.nvmlReturn in LOST:
         raise GpuLostError(f"the driver says that it is lost (NVML code {answer.nvmlReturn})")
     if answer.nvmlReturn or not 0 <= answer.valueType < len(_VALUE_TYPES):
         return None

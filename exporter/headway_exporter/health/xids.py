@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import functools
 import json
+import os
+import stat
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
@@ -92,10 +94,11 @@ def _built_in() -> XidTable:
 
 def _parsed(path: Path) -> dict[str, Any]:
     try:
-        with path.open("rb") as file:
-            content = file.read(MOST_BYTES + 1)
+        content = _content(path)
     except OSError as error:
         raise XidTableError(f"{path}: cannot be read: {error.strerror or error}") from error
+    if content is None:
+        raise XidTableError(f"{path}: no regular file, which a table of XIDs must be")
     if len(content) > MOST_BYTES:
         raise XidTableError(f"{path}: more than {MOST_BYTES} bytes, which is no table of XIDs")
     try:
@@ -107,6 +110,18 @@ def _parsed(path: Path) -> dict[str, Any]:
     if document.get("v") != VERSION:
         raise XidTableError(f'{path}: "v" is {str(document.get("v"))[:20]}, and this Headway reads {VERSION}')
     return document
+
+
+def _content(path: Path) -> bytes | None:
+    """A byte more than a table may have at most; None: it is no file, and who waits for a pipe or reads a device comes to no end."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return None
+        with os.fdopen(descriptor, "rb", closefd=False) as file:
+            return file.read(MOST_BYTES + 1)
+    finally:
+        os.close(descriptor)
 
 
 def _rows(document: Mapping[str, Any], known: Mapping[int, Xid], place: str) -> dict[int, Xid]:

@@ -6,6 +6,8 @@ connection has a thread, deadlines, and a place among a bounded number; the TLS 
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import logging
 import socket
 import socketserver
@@ -27,6 +29,7 @@ _log = logging.getLogger("headway.exporter")
 
 MOST_CONNECTIONS: Final = 32
 _ROOM_SECONDS: Final = 0.5
+_SHORT_OF: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 _ALL_ADDRESSES: Final = ("", "*")
 
@@ -105,10 +108,16 @@ class Server(socketserver.ThreadingTCPServer):
     def get_request(self) -> tuple[Any, Any]:
         """The next connection; out of file descriptors, it waits instead of asking for it again and again."""
         try:
-            return super().get_request()
-        except OSError:
-            time.sleep(_ROOM_SECONDS)
+            request, client = super().get_request()
+        except OSError as error:
+            if error.errno in _SHORT_OF:
+                time.sleep(_ROOM_SECONDS)
             raise
+        with contextlib.suppress(
+            OSError
+        ):  # else what follows the last bytes of a TLS handshake waits for their acknowledgement
+            request.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return request, client
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Gives the connection a thread; when all places are taken, another one is closed for it.

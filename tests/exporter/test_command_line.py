@@ -89,6 +89,29 @@ def test_an_address_that_is_taken_is_said_so() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("address", "reason"),
+    [
+        ("192.0.2.1:0", "Cannot assign requested address"),
+        ("[2001:db8::1]:0", "Cannot assign requested address"),
+        ("no..name:0", "'no..name' is no name of a host"),
+        ("256.1.1.1:0", ""),
+    ],
+)
+def test_an_address_that_is_not_ours_is_said_so(address: str, reason: str) -> None:
+    """Whatever is wrong with it: one line that shows it as it was written."""
+    done = run("--listen", address)
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert f"cannot listen on {address}: {reason}" in done.stderr
+
+
+def test_an_ipv6_address_is_served_and_shown_in_brackets(tmp_path: Path) -> None:
+    """As it is written in a URL."""
+    with sidecar(tmp_path, "--listen", "[::1]:0") as exporter:
+        assert exporter.address[0] == "[::1]"
+        assert exporter.get("/healthz")[0] == 200
+
+
 def test_all_addresses_by_default(tmp_path: Path) -> None:
     """Prometheus scrapes the pod from outside, by IPv4 or IPv6."""
     with sidecar(tmp_path, "--listen", ":0") as exporter:

@@ -120,7 +120,8 @@ def _parser(environ: Mapping[str, str]) -> Parser:
     parser = Parser(
         "headway exporter",
         description="Follows the journals that a pod's trainer processes write and serves them as Prometheus metrics on /metrics, "
-        "with a status page on /, its JSON below /api/v1/, and /healthz and /status.json beside it. It may start before or after the trainer and outlives its deaths.",
+        "with a status page on /, its JSON below /api/v1/, and /healthz and /status.json beside it. It may start "
+        "before or after the trainer and outlives its deaths.",
         epilog="Each option can also be given as the environment variable named with it; the option wins. Incidents are sent to an "
         "OpenTelemetry collector when OTEL_EXPORTER_OTLP_ENDPOINT names one (OTLP over HTTP).",
     )

@@ -216,7 +216,9 @@ def test_a_gpu_is_shown_with_its_rank() -> None:
 
 def test_a_gpu_that_does_not_answer_has_no_values() -> None:
     """A dead source is shown as dead, never as its last good value."""
-    [gpu] = status(taken(Pod("story", "0"), measured=gpu_samples(up=0.0), instruments=("nvml",))).gpus
+    found = status(taken(Pod("story", "0"), measured=gpu_samples(up=0.0), instruments=("nvml",)))
+    [gpu] = found.gpus
+    assert "GPU 3 of this machine: no answer." in [note.text for note in found.notes if note.level == "attention"]
     assert (gpu.up, gpu.utilization_ratio, gpu.power_watts) == (False, None, None)
 
 

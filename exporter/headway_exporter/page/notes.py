@@ -91,6 +91,14 @@ def _instruments(taken: Taken) -> Iterator[Note]:
             yield Note(
                 "attention", f"{_NAMES.get(name, name)} cannot be read: what comes from there is missing, not old."
             )
+    up = {labels[:2]: value for name, labels, value in taken.measured if name == "headway_gpu_up"}
+    silent = sorted(fields.text(labels[0], 20) for labels, value in up.items() if not value)
+    if silent:
+        yield Note(
+            "attention", f"{'GPU' if len(silent) == 1 else 'GPUs'} {', '.join(silent[:16])} of this machine: no answer."
+        )
+    if up:
+        return
     if "nvml" not in taken.instruments:
         yield Note("info", "GPUs are not asked about: the sidecar was told --gpus off.")
     elif "nvml" not in worked:

@@ -116,8 +116,8 @@ ITSELF: Final = (
     ),
     panels.bars(
         "Left out and contradicted",
-        "In the time shown: events, steps and files that could not be used, times that contradicted each other, and incidents that an "
-        "OpenTelemetry endpoint did not take. Empty is good: the pictures are complete.",
+        "In the time shown: events, steps and files that could not be used, times that contradicted each other, incidents that an "
+        "OpenTelemetry endpoint did not take, and requests that a sidecar's port turned away. Empty is good: the pictures are complete.",
         queries.LEFT_OUT,
         "none",
         width=8,

@@ -610,11 +610,16 @@ _CATALOGUE: Final = (
         absent=_NO_KUBERNETES,
     ),
     # The sidecar itself.
-    Metric("headway_sidecar_memory_bytes", "gauge", "Resident memory of the sidecar.", absent=_NO_HOST),
+    Metric(
+        "headway_sidecar_memory_bytes",
+        "gauge",
+        "Resident memory of the sidecar and of its process that asks the GPUs' driver.",
+        absent=_NO_HOST,
+    ),
     Metric(
         "headway_sidecar_cpu_ratio",
         "gauge",
-        "Share of one processor that the sidecar used since its last look, ten seconds ago.",
+        "Share of one processor that the sidecar used since its last look, ten seconds ago; so did its process that asks the GPUs' driver.",
         absent="before the second look",
     ),
     Metric(

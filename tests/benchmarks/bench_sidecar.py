@@ -261,21 +261,28 @@ def plain_exposition(series: int) -> float:
     return statistics.median(times)
 
 
+def _processes(pid: int) -> list[int]:
+    """The sidecar and the process that asks the GPUs' driver, where there is one."""
+    children = Path(f"/proc/{pid}/task").glob("*/children")
+    return [pid, *(int(child) for listed in children for child in listed.read_text().split())]
+
+
 def _cpu_seconds(pid: int) -> float:
     """Processor time of all threads so far (user and system), to the nanosecond where the kernel tells."""
-    tasks = Path(f"/proc/{pid}/task").glob("*/schedstat")
+    tasks = (task for one in _processes(pid) for task in Path(f"/proc/{one}/task").glob("*/schedstat"))
     return sum(int(task.read_text().split()[0]) for task in tasks) / 1e9
 
 
 def _all_cpu_seconds(pid: int) -> float:
-    """Processor time of the process, with that of threads that have ended: a scrape has one of its own. To a hundredth of a second."""
+    """Processor time of the sidecar, with that of threads that have ended: a scrape has one of its own. To a hundredth of a second."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _resident_bytes(pid: int) -> int:
-    found = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
-    return int(found[1]) * 1024 if found else 0
+    """Of both processes: what they share counts twice."""
+    told = (re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{one}/status").read_text()) for one in _processes(pid))
+    return sum(int(found[1]) * 1024 for found in told if found)
 
 
 def _memory_folder() -> str | None:

@@ -32,6 +32,7 @@ FOR_OTHERS: Final = {
     "headway_run_info": "for joins: versions, backend and node",
     "headway_steps_total": "for people's own rates; the panels show time, of which a slow step is more",
     "headway_tokens_total": "for people's own throughput, in the unit of their model",
+    "headway_pending_rank_seconds": "for who adds up: states and pending time are elapsed time; the rules read sums that hold it",
     "headway_lost_rank_seconds_total": "for reports; what is not regained is in the goodput",
     "headway_rollback_steps": "for people's own quantiles; the rules read the last one",
     "headway_phase_gap_max_seconds": "`headway advise` makes time-outs of it",

@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import threading
 import time
+from subprocess import PIPE
 from typing import TYPE_CHECKING
 
 import psutil
 import pytest
 from sidecar_process import sidecar
 
-from headway_exporter.health.host import HostProbe, ProcessorTime, busy_ratio, own_ratio, pressure_ratio, processor_time
+from headway_exporter.health.host import (
+    HostProbe,
+    ProcessorTime,
+    busy_ratio,
+    children,
+    own_ratio,
+    pressure_ratio,
+    processor_time,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -53,6 +64,22 @@ def test_the_sidecars_share_is_that_of_all_its_threads() -> None:
     assert processor_time().own - before.own >= used[0] > 0
 
 
+def test_a_process_of_its_own_is_part_of_the_sidecar() -> None:
+    """What asks the GPUs' driver costs the node as much as the rest, and is none of the trainer's."""
+    before, memory = processor_time().own, HostProbe().read().own_memory
+    busy = "sum(range(10_000_000)); print(flush=True); input()"
+    with subprocess.Popen([sys.executable, "-c", busy], stdin=PIPE, stdout=PIPE) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        [(resident, seconds)] = children()
+        assert seconds > 0
+        assert resident > 1_000_000
+        assert HostProbe().read().own_memory >= memory + resident // 2
+        assert processor_time().own - before >= seconds
+        child.kill()
+    assert not list(children())
+
+
 @pytest.mark.parametrize(
     ("now", "busy", "own"),
     [
@@ -61,6 +88,7 @@ def test_the_sidecars_share_is_that_of_all_its_threads() -> None:
         (ProcessorTime(200, 9, 34, 20), 0.0, 3.2),
         (ProcessorTime(100, 10, 2, 10), None, None),
         (ProcessorTime(99, 10, 2, 9), None, None),
+        (ProcessorTime(200, 60, 1, 20), 0.5, 0.0),
     ],
 )
 def test_shares_are_of_the_time_between(now: ProcessorTime, busy: float | None, own: float | None) -> None:

@@ -266,6 +266,11 @@ label_replace(
     )
   ) > 0,
   "reason", "export $1", "outcome", "(.*)"
+)
+or
+label_replace(
+  sum by (reason) (max by (run, pod_index, reason) (increase(headway_requests_refused_total{{{OF_PODS}}}[$__range]))) > 0,
+  "reason", "request $1", "reason", "(.*)"
 )""",
         "{{reason}}",
         "now",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +23,7 @@ _PRESSURE: Final = Path("/proc/pressure/memory")
 
 @dataclass(frozen=True, slots=True)
 class ProcessorTime:
-    """Seconds of processor time: of the machine, all and busy; of this process; and CLOCK_MONOTONIC when that was so."""
+    """Seconds of processor time: of the machine, all and busy; of the sidecar; and CLOCK_MONOTONIC when that was so."""
 
     total: float
     busy: float
@@ -63,7 +64,7 @@ class HostProbe:
             memory_used=memory.total - memory.available,
             memory_size=memory.total,
             load=os.getloadavg()[0] / (psutil.cpu_count() or 1),
-            own_memory=self._process.memory_info().rss,
+            own_memory=self._process.memory_info().rss + sum(memory for memory, _ in children()),
             pressure=pressure_ratio(self._pressure),
             cpu=None if before is None else busy_ratio(before, now),
             own_cpu=None if before is None else own_ratio(before, now),
@@ -92,7 +93,21 @@ def processor_time() -> ProcessorTime:
     """What was spent so far. Waiting for a disk is not busy; guests' time is in user's already."""
     times = psutil.cpu_times()
     total = sum(getattr(times, name) for name in times._fields if not name.startswith("guest"))
-    return ProcessorTime(total, total - times.idle - times.iowait, clock.processors(), clock.monotonic())
+    helpers = sum(seconds for _, seconds in children())
+    return ProcessorTime(total, total - times.idle - times.iowait, clock.processors() + helpers, clock.monotonic())
+
+
+def children() -> Iterator[tuple[int, float]]:
+    """Resident bytes and processor seconds of each process of the sidecar's own, as the one that asks the GPUs' driver.
+
+    psutil itself would look at all of the machine's to find them.
+    """
+    for listed in Path("/proc/self/task").glob("*/children"):
+        with contextlib.suppress(OSError, psutil.Error):  # a thread or a process that has just ended
+            for pid in listed.read_text("ascii").split():
+                process = psutil.Process(int(pid))
+                times = process.cpu_times()
+                yield process.memory_info().rss, times.user + times.system
 
 
 def pressure_ratio(file: Path) -> float | None:
@@ -115,6 +130,9 @@ def busy_ratio(before: ProcessorTime, now: ProcessorTime) -> float | None:
 
 
 def own_ratio(before: ProcessorTime, now: ProcessorTime) -> float | None:
-    """Share of one processor that this process used, above 1 with several threads; None where no time has passed."""
+    """Share of one processor that the sidecar used, above 1 with several threads; None where no time has passed.
+
+    A process of its own that was replaced meanwhile takes its time with it.
+    """
     passed = now.mono - before.mono
-    return (now.own - before.own) / passed if passed > 0 else None
+    return max(0.0, now.own - before.own) / passed if passed > 0 else None

@@ -63,7 +63,9 @@ class HashingFile:
         self._strike_at = expected_bytes // 2
         self._rate = bytes_per_second
         self._opened = time.monotonic()
-        self._piece_bytes = min(CHUNK_BYTES, max(1, int(bytes_per_second * _PACE_SECONDS))) if self._rate else CHUNK_BYTES
+        self._piece_bytes = (
+            min(CHUNK_BYTES, max(1, int(bytes_per_second * _PACE_SECONDS))) if self._rate else CHUNK_BYTES
+        )
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
         self._fd = os.open(path, flags, 0o644)
 

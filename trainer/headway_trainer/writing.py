@@ -89,9 +89,7 @@ def _write_tensors(
 ) -> ShardReceipt:
     path = target / shard_file(rank, world_size)
     temporary = path.with_name(path.name + ".tmp")
-    file = HashingFile(
-        temporary, expected_bytes=tensor_bytes(shard), fault=fault, bytes_per_second=bytes_per_second
-    )
+    file = HashingFile(temporary, expected_bytes=tensor_bytes(shard), fault=fault, bytes_per_second=bytes_per_second)
     try:
         _save(_expand(shard, rank, world_size), file)
         file.sync()

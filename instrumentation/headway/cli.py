@@ -48,7 +48,7 @@ COMMANDS: Final[dict[str, Command]] = {
     "demo": Command("headway_trainer.demo.cli", "train with faults on this machine and watch it recover", "trainer"),
     "experiment": Command(
         "headway_trainer.experiment.cli",
-        "one fault schedule over ways to save and restart, beside published figures",
+        "one fault schedule over ways to save and to restart, beside published figures",
         "trainer",
     ),
 }

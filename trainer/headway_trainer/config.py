@@ -284,7 +284,7 @@ class FaultConfig:
 
 @dataclass(frozen=True)
 class SimulationConfig:
-    """What a laptop lacks: the pace of a large model, and of a storage that many share. Leave it alone in production."""
+    """What a laptop lacks: the pace of a large model, and of a storage that many share."""
 
     step_seconds: float = 0.0
     """Least seconds of a step; what is left of them is slept, as a CPU waits for its GPU. 0: no pause."""

@@ -82,7 +82,7 @@ def _command(plan: Plan, cell: Cell, output: Path) -> list[str]:
         plans.RANKS,
         plans.trainer_options(plan, cell, output),
         heartbeat_timeout_seconds=HEARTBEAT_TIMEOUT_SECONDS,
-        max_restarts=plans.launcher_restarts(cell),
+        max_restarts=plans.launcher_restarts(plan, cell),
     )
     return [sys.executable, "-m", "headway_trainer.orchestrator", *plans.supervisor_options(plan), "--", *launched]
 

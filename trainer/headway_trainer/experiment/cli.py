@@ -51,6 +51,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (plan.PlanError, kept.FolderError) as error:
         print(f"headway experiment: {error}", file=sys.stderr)
         return 2
+    except OSError as error:
+        print(f"headway experiment: {error}", file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         print(
             "headway experiment: stopped; cells that had ended are kept, the same command goes on from there",
@@ -110,7 +113,7 @@ def _parser() -> Parser:
         type=_words,
         metavar="PATTERN,PATTERN",
         help="which cells of the whole grid, as a shell would match SAVES/RESTARTS@INTERVAL, for example 'async/*@40'; '*' is all of them "
-        "(default: all at the first interval, and */in_process at the others)",
+        f"(default: all at the first interval, and */in_process at the others; quick: {','.join(plan.QUICK_CELLS)})",
     )
     add(
         "--step-seconds",
@@ -181,7 +184,10 @@ def _run_one(out: Path, what: Plan, cell: Cell, title: str, console: Console) ->
             result = cells.run(what, cell, kept.fresh_folder(out, cell), _shower(line.update, title, what))
         except (cells.CellError, DemoError, OSError) as error:
             result = cells.failed(f"{error}")
-    kept.keep(out, cell, result)
+    try:
+        kept.keep(out, cell, result)
+    except OSError as error:
+        _say(console, f"  the result of {cell.name} cannot be kept: {error}")
     seconds = time.monotonic() - started
     row = measure.row(cell, result)
     found = row.figures.spread if row.figures else None

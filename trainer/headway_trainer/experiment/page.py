@@ -39,7 +39,7 @@ svg.grid .failed { fill: var(--bad); }
 .l-launcher { fill: var(--checkpoint_save); stroke: var(--checkpoint_save); }
 .l-orchestrator { fill: var(--restart); stroke: var(--restart); } .hollow { fill: var(--page); stroke-width: 2; }
 .legend svg { width: 16px; height: 14px; vertical-align: -2px; margin-right: 6px; }
-td { white-space: pre-line; } table.numbers td { white-space: nowrap; } th { white-space: pre-line; }
+td { white-space: pre-line; } table.numbers td { white-space: nowrap; } th, th.number { white-space: pre-line; }
 td:first-child { white-space: normal; } td.failed { color: var(--bad); white-space: normal; }
 """
 
@@ -64,7 +64,7 @@ def html(plan: Plan, rows: Sequence[Row]) -> str:
 <body>
 {patterns}
 <header>
-<h1>One fault schedule, {len(rows)} ways to save and to restart</h1>
+<h1>One fault schedule, several ways to save and to restart</h1>
 <p class="soft small">Experiment by Headway {escape(__version__)}, beside a published benchmark's figures</p>
 {_verdict(rows)}
 </header>

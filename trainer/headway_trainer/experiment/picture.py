@@ -26,8 +26,8 @@ BOTTOM: Final = 30
 NAMES: Final = 190
 RECOVERY: Final = (200, 590)
 """Left and right edge of a panel, in pixels."""
-TIME: Final = (640, 870)
-EFFICIENCY: Final = (900, 1066)
+TIME: Final = (635, 845)
+EFFICIENCY: Final = (905, 1066)
 TICKS: Final = (0.5, 1, 2, 5, 10, 20, 50, 100, 300)
 ORDER: Final = (
     *("productive", "replay", "checkpoint_save", "checkpoint_load", "data_wait", "eval", "other", "standby", "pending"),
@@ -55,9 +55,9 @@ def states(rows: Sequence[Row]) -> list[tuple[str, str]]:
 def mark(layer: str, x: float, y: float, *, hollow: bool = False, title: str = "") -> str:
     """A recovery by this layer: a circle, a square or a triangle."""
     shape = {
-        "in_process": f'<circle cx="{x:.1f}" cy="{y:.1f}" r="5"',
-        "launcher": f'<rect x="{x - 4.5:.1f}" y="{y - 4.5:.1f}" width="9" height="9"',
-        "orchestrator": f'<path d="M{x:.1f} {y - 6:.1f}l6 10.5h-12z"',
+        "in_process": f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4.5"',
+        "launcher": f'<rect x="{x - 4:.1f}" y="{y - 4:.1f}" width="8" height="8"',
+        "orchestrator": f'<path d="M{x:.1f} {y - 5.5:.1f}l5.5 9.5h-11z"',
     }[layer]
     return f'{shape} class="l-{layer}{" hollow" if hollow else ""}"><title>{escape(title)}</title></{shape[1:].split()[0]}>'
 
@@ -108,9 +108,10 @@ def _recoveries(figures: Figures, middle: float) -> Iterator[str]:
     if found is not None:
         x = place(found.median)
         yield f'<path d="M{x:.1f} {middle - 11:.1f}v22" class="median"><title>median {found.median:.1f} s</title></path>'
-    for one in figures.recoveries:
+    for number, one in enumerate(figures.recoveries):
         if one.seconds is not None:
-            yield mark(one.layer, place(one.seconds), middle, hollow=one.origin_rank == 0, title=_told(one))
+            apart = 4 * (number % 3 - 1)  # so that equal ones are not drawn over each other
+            yield mark(one.layer, place(one.seconds), middle + apart, hollow=one.origin_rank == 0, title=_told(one))
 
 
 def _told(one: Recovery) -> str:

@@ -28,7 +28,6 @@ BACKOFF_SECONDS: Final = 10.0
 MODEL: Final = Architecture(dim=64, layers=1, heads=2, kv_heads=1, ffn_dim=128)
 STATE_BYTES_PER_WEIGHT: Final = 12
 """A checkpoint holds each weight and AdamW's two means, in float32."""
-NO_LIMIT: Final = 1_000
 
 
 class PlanError(ValueError):
@@ -193,9 +192,9 @@ def trainer_options(plan: Plan, cell: Cell, output: Path) -> list[str]:
     return [*options, "--faults", *faults] if faults else options
 
 
-def launcher_restarts(cell: Cell) -> int:
-    """How often `ft_launcher` may start the ranks again; with the orchestrator alone, any failure ends the pod."""
-    return 0 if cell.restarts == "orchestrator" else NO_LIMIT
+def launcher_restarts(plan: Plan, cell: Cell) -> int:
+    """How often `ft_launcher` may start the ranks again: more than it needs to; with the orchestrator alone, any failure ends the pod."""
+    return 0 if cell.restarts == "orchestrator" else plan.faults + 2
 
 
 def supervisor_options(plan: Plan) -> list[str]:

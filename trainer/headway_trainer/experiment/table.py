@@ -46,7 +46,7 @@ def cells_table(rows: Sequence[Row]) -> Table:
         "infrastructure\nours / theirs",
         "lost steps\nours / theirs",
         "write /\ninterval",
-        "saves\nkept",
+        "commits /\nsaves",
     )
     return Table("The grid: one fault schedule in every cell", header, tuple(_cell_row(row) for row in rows))
 
@@ -64,7 +64,7 @@ def _cell_row(row: Row) -> tuple[str, ...]:
         _ratios(figures.infrastructure_goodput),
         f"{_whole(figures.lost_steps.ours)} / {_whole(figures.lost_steps.theirs)}",
         NOTHING if ratio is None else f"{ratio:.2f}",
-        f"{figures.committed} of {figures.requested}",
+        f"{figures.committed} / {figures.requested}",
     )
 
 

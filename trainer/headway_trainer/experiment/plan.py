@@ -69,7 +69,7 @@ class Plan:
 
     steps: int = 200
     faults: int = 4
-    seed: int = 1
+    seed: int = 0
     rank_zero: bool = True
     step_seconds: float = 0.1
     write_seconds: float = 2.0

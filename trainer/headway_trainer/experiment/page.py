@@ -79,13 +79,14 @@ def html(plan: Plan, rows: Sequence[Row]) -> str:
 
 
 def _verdict(rows: Sequence[Row]) -> str:
-    found = [one for one in shapes(rows) if one.holds is not None]
+    wanted = shapes(rows)
+    found = [one for one in wanted if one.holds is not None]
     missing = [one.claim for one in found if not one.holds]
     failed = sum(row.figures is None for row in rows)
     level = "bad" if failed else "attention" if missing else "good"
-    headline = f"{len(found) - len(missing)} of {len(found)} published shapes are here, too" + (
-        f"; {failed} of {len(rows)} cells failed" if failed else ""
-    )
+    headline = f"{len(found) - len(missing)} of {len(found)} published shapes are here, too"
+    headline += f"; {len(wanted) - len(found)} more need cells that did not run" if len(found) < len(wanted) else ""
+    headline += f"; {failed} of {len(rows)} cells failed" if failed else ""
     listed = "".join(f"<li>not here: {escape(claim)}</li>" for claim in missing)
     return f'<div class="verdict {level}"><p class="headline">{headline}</p><ul class="facts">{listed}</ul></div>'
 

@@ -67,7 +67,7 @@ DEFINITIONS: Final = (
     (
         "efficiency",
         "training time / (training time + time blocked by saves), all ranks",
-        "1 - time blocked by saves / wall, rank 0",
+        "1 - time blocked by saves / wall, rank 0: slow recovery makes it better",
     ),
     (
         "training goodput",

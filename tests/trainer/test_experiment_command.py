@@ -55,7 +55,7 @@ def test_results_of_other_options_are_neither_mixed_in_nor_lost(
     """The options that decide a result must be those of the folder; the line names what differs."""
     keep(tmp_path, Plan())
     line = refused(capsys, "--out", str(tmp_path), "--seed", "7", "--steps", "300")
-    assert "holds an experiment with steps 200, not 300, seed 1, not 7; give the same options" in line
+    assert "holds an experiment with steps 200, not 300, seed 0, not 7; give the same options" in line
     assert kept.kept(tmp_path, Cell("async", "launcher", 40)) is not None
 
 

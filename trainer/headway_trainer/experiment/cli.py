@@ -162,11 +162,10 @@ def _run_all(out: Path, what: Plan, chosen: Sequence[Cell], console: Console) ->
     done = [cell for cell, result in results.items() if result is not None and result["state"] == "done"]
     missing = [cell for cell in chosen if cell not in done]
     if done:
-        _say(
-            console, f"{len(done)} of {len(chosen)} cells are in {out} already; going on with the other {len(missing)}"
-        )
-    minutes = plan.estimate_seconds(what, missing) / 60
-    _say(console, f"{len(missing)} cells, about {minutes:.0f} min on an idle machine")
+        _say(console, f"{len(done)} of {len(chosen)} cells are in {out} already" + ("; going on" if missing else ""))
+    if missing:
+        minutes = plan.estimate_seconds(what, missing) / 60
+        _say(console, f"{len(missing)} to run, about {minutes:.0f} min on an idle machine with two cores")
     for number, cell in enumerate(missing, 1):
         results[cell] = _run_one(out, what, cell, f"{number}/{len(missing)} {cell.name}", console)
         _write(out, what, _rows(chosen, results))
@@ -234,7 +233,8 @@ def _conclude(out: Path, what: Plan, rows: Sequence[Row], console: Console) -> N
 def _shown(one: table.Table) -> Shown:
     shown = Shown(title=one.title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, padding=(0, 2, 0, 0))
     for number, text in enumerate(one.header):
-        shown.add_column(text, justify="left" if number < one.named else "right", overflow="fold")
+        named = number < one.named
+        shown.add_column(text, justify="left" if named else "right", overflow="fold", no_wrap=named and one.named == 1)
     for line in one.rows:
         shown.add_row(*line)
     return shown

@@ -158,6 +158,13 @@ def test_what_did_not_run_is_no_verdict() -> None:
     assert [one.holds for one in shapes.shapes([])] == [None] * 7
 
 
+def test_too_slow_a_storage_is_no_verdict_on_async_saves() -> None:
+    """Where a write takes as long as the interval both must suffer: that async is not far above sync there is no missing shape."""
+    short = [one for one in rows_like_published() if one.cell.interval == 10]
+    far_above = shapes.shapes(short)[3]
+    assert (far_above.holds, far_above.figures) == (None, "")
+
+
 def test_csv_holds_plain_numbers() -> None:
     """Base units under names that say so, one line a cell."""
     (line,) = csv.DictReader(io.StringIO(formats.csv_text([Row(CELL, known())])))

@@ -18,8 +18,8 @@ MUCH: Final = 0.5
 """Async is much better than sync when it loses at most this share of what sync loses."""
 COLLAPSE: Final = 0.75
 """An efficiency has collapsed when it is at most this share of what it was at the long interval."""
-SLOW: Final = 1.0
-"""A write takes as long as the interval from this ratio of the two on."""
+SLOW: Final = 0.9
+"""A write takes as long as the interval from this ratio of the two on, which is to within a tenth."""
 
 
 @dataclass(frozen=True)
@@ -90,8 +90,9 @@ def _our_goodput(figures: Figures | None, which: str) -> float | None:
 
 
 def _async_over_sync(rows: Sequence[Row]) -> Shape:
+    """Where there is time to write: at the longest interval, if a write takes less than that."""
     longest = max((row.cell.interval for row in rows), default=0)
-    pairs = list(_pairs([row for row in rows if row.cell.interval == longest]))
+    pairs = list(_pairs([row for row in rows if row.cell.interval == longest and (write_ratio(row) or 0.0) < SLOW]))
     told = "; ".join(f"{layer}: {one:.1%} against {other:.1%}" for layer, one, other in pairs)
     good = all(1 - one <= MUCH * (1 - other) for _, one, other in pairs)
     return Shape(

@@ -49,10 +49,11 @@ def test_a_seed_says_everything() -> None:
 @pytest.mark.parametrize("cell", plans.grid((40, 10)), ids=lambda cell: cell.name)
 def test_the_trainer_takes_its_options(cell: Cell) -> None:
     """Each cell's command line is one that `headway train` understands as it is meant."""
-    plan = Plan()
+    plan = Plan(steps=400, faults=15)
     config = read(plans.trainer_options(plan, cell, Path("out")), prog="headway train")
     assert (config.checkpoint.mode, config.checkpoint.every, config.steps) == (cell.saves, cell.interval, plan.steps)
     assert config.resilience.in_process is (cell.restarts == "in_process")
+    assert config.resilience.max_in_process_restarts >= plan.faults
     assert config.model.architecture() == plans.MODEL
     schedule = parse_schedule(config.faults.schedule)
     assert schedule == plan.schedule()

@@ -182,6 +182,7 @@ def trainer_options(plan: Plan, cell: Cell, output: Path) -> list[str]:
         f"--simulation.step-seconds={plan.step_seconds}",
         f"--simulation.write-bytes-per-second={plan.write_bytes_per_second():.0f}",
         f"--resilience.in-process={'true' if cell.restarts == 'in_process' else 'false'}",
+        f"--resilience.max-in-process-restarts={plan.faults + 2}",
         # Nothing hangs here, and a busy laptop must not look as if something did.
         "--resilience.soft-timeout-seconds=90",
         "--resilience.hard-timeout-seconds=100",

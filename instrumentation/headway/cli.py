@@ -47,6 +47,11 @@ COMMANDS: Final[dict[str, Command]] = {
     "rules": Command("headway_alerts.cli", "render the Prometheus rules and alerts for one's own thresholds", "alerts"),
     "dashboards": Command("headway_dashboards.cli", "render the Grafana dashboards", "dashboards"),
     "demo": Command("headway_trainer.demo.cli", "train with faults on this machine and watch it recover", "trainer"),
+    "experiment": Command(
+        "headway_trainer.experiment.cli",
+        "one fault schedule over ways to save and to restart, beside published figures",
+        "trainer",
+    ),
 }
 
 

@@ -14,6 +14,7 @@ from headway.supervisor import _parser as supervisor_parser
 from headway_exporter.cli import _parser as exporter_parser
 from headway_exporter.status_cli import _parser as status_parser
 from headway_trainer.arguments import all_options
+from headway_trainer.experiment.cli import _parser as experiment_parser
 
 TEXT = readme.README.read_text()
 
@@ -28,6 +29,7 @@ def test_the_readme_shows_real_output() -> None:
     for name, words in (
         ("demo output", ("bit-equal", "observed is what was injected")),
         ("bench", ("step / observation",)),
+        ("experiment output", ("async/orchestrator@40", "SHORTENED")),
     ):
         section = TEXT.partition(f"<!-- {name}: begin -->")[2].partition(f"<!-- {name}: end -->")[0]
         assert [word for word in words if word not in section] == []
@@ -38,7 +40,7 @@ def test_no_section_is_empty() -> None:
     """What stands between two marks of the README is written by a command or copied from one: nothing there means that nobody ran it."""
     begun, ended = (re.findall(rf"^<!-- (.+): {edge} -->$", TEXT, re.MULTILINE) for edge in ("begin", "end"))
     assert begun == ended
-    assert {*readme.SECTIONS, "demo output", "bench"} <= set(begun)
+    assert {*readme.SECTIONS, "demo output", "bench", "experiment output"} <= set(begun)
     sections = {
         name: TEXT.partition(f"<!-- {name}: begin -->")[2].partition(f"<!-- {name}: end -->")[0] for name in begun
     }
@@ -57,11 +59,19 @@ def test_every_environment_variable_is_documented() -> None:
 
 def test_every_option_says_what_it_is_for() -> None:
     """No option of any command is without help."""
-    for parser in (exporter_parser(os.environ), status_parser(os.environ), supervisor_parser()):
+    parsers = (exporter_parser(os.environ), status_parser(os.environ), supervisor_parser(), experiment_parser())
+    for parser in parsers:
         for action in parser._actions:
             assert action.help, action.option_strings
             assert action.help is not argparse.SUPPRESS
     assert [option.flag for option in all_options() if not option.help] == []
+
+
+def test_every_option_of_the_experiment_is_documented() -> None:
+    """What can be varied stands where the grid is explained, as it is typed."""
+    flags = {flag for action in experiment_parser()._actions for flag in action.option_strings if flag.startswith("--")}
+    implied = {"--help", "--rank-zero"}  # the latter is what happens anyway; its opposite is named
+    assert {flag for flag in flags - implied if f"`{flag}" not in TEXT} == set()
 
 
 def test_every_command_is_documented() -> None:

@@ -435,6 +435,18 @@ def test_a_slow_disk_takes_longer_and_nothing_else(tmp_path: Path) -> None:
     Loaded(tmp_path).assert_is(seed=1)
 
 
+def test_a_slow_storage_takes_its_time_over_every_byte(tmp_path: Path) -> None:
+    """A write at a given rate takes no less than the shard's bytes over it, and is the same checkpoint in the end."""
+    folder = checkpoint.save_folder(tmp_path, 5, "ab")
+    shard = checkpoint.local_shard(*build(1), 5)
+    size = sum(buffer.nbytes for buffer in shard["buffers"].values())
+    before = time.monotonic()
+    checkpoint.write_shard(shard, str(folder), 0, 1, bytes_per_second=size / 0.4)
+    assert time.monotonic() - before >= 0.4
+    checkpoint.publish(folder, 5, 1, "ab")
+    Loaded(tmp_path).assert_is(seed=1)
+
+
 def test_a_really_full_disk_gets_its_space_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A failed write removes its temporary file: on a full disk those bytes are what the next save needs."""
     written = os.write

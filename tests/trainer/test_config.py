@@ -44,6 +44,7 @@ from headway_trainer.cli import settings_in_force
         (c.EvaluationConfig, {"every": -1}, "--evaluation.every"),
         (c.EvaluationConfig, {"batches": 0}, "--evaluation.batches"),
         (c.CheckpointConfig, {"mode": "fast"}, "--checkpoint.mode"),
+        (c.CheckpointConfig, {"backlog": "drop"}, "--checkpoint.backlog"),
         (c.CheckpointConfig, {"every": 0}, "--checkpoint.every"),
         (c.CheckpointConfig, {"keep": 1}, "--checkpoint.keep"),
         (c.CheckpointConfig, {"finish_timeout_seconds": 0.0}, "--checkpoint.finish-timeout-seconds"),
@@ -56,6 +57,8 @@ from headway_trainer.cli import settings_in_force
         (c.ResilienceConfig, {"soft_timeout_seconds": 14.0}, "--resilience.hard-timeout-seconds"),
         (c.ResilienceConfig, {"hard_timeout_seconds": 20.0}, "--resilience.barrier-timeout-seconds"),
         (c.ResilienceConfig, {"collective_timeout_seconds": -1.0}, "--resilience.collective-timeout-seconds"),
+        (c.SimulationConfig, {"step_seconds": -0.1}, "--simulation.step-seconds"),
+        (c.SimulationConfig, {"write_bytes_per_second": math.inf}, "--simulation.write-bytes-per-second"),
     ],
 )
 def test_a_bad_value_names_its_option(section: Any, bad: dict[str, object], option: str) -> None:

@@ -51,6 +51,15 @@ def test_it_gives_up_with_the_pods_exit_code(tmp_path: Path, how: str, code: int
     assert done.stderr.splitlines()[-1] == f"orchestrator: gave up after 1 restarts; the last pod ended with {code}"
 
 
+def test_the_pause_doubles_up_to_its_longest(tmp_path: Path) -> None:
+    """As Kubernetes' kubelet does, from any first pause to any longest one."""
+    done = supervise(
+        tmp_path, "import sys; sys.exit(1)", "--backoff", "0.01", "--longest-backoff", "0.03", "--restarts", "4"
+    )
+    pauses = [line.rpartition(" in ")[2] for line in done.stderr.splitlines() if "attempt" in line]
+    assert pauses == ["0.01 s", "0.02 s", "0.03 s", "0.03 s"]
+
+
 def test_nothing_of_a_lost_pod_lives_on(tmp_path: Path) -> None:
     """Also grandchildren in sessions of their own die with the pod: the next one must not meet them."""
     orphan = "import time; print('up', flush=True); time.sleep(600)"

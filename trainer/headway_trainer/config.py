@@ -172,12 +172,17 @@ class CheckpointConfig:
     keep: int = 3
     """Complete checkpoints kept; at least 2, so that a corrupt newest one has something to fall back to."""
 
+    backlog: Literal["skip", "wait"] = "skip"
+    """What happens to a save when two earlier ones are still being written. skip: it is left out, and training goes
+    on; wait: training stands still until there is room, as loops do that finalize the last save before the next."""
+
     finish_timeout_seconds: float = 60.0
-    """Seconds that the end of training waits for saves still being written. Production: what writing one checkpoint
-    takes, times two."""
+    """Seconds that training waits for saves still being written: at its end, and for each one with the backlog wait.
+    Production: what writing one checkpoint takes, times two."""
 
     def __post_init__(self) -> None:
         _one_of(("async", "sync", "off"), "checkpoint", mode=self.mode)
+        _one_of(("skip", "wait"), "checkpoint", backlog=self.backlog)
         _at_least(1, "checkpoint", every=self.every)
         _at_least(2, "checkpoint", keep=self.keep)
         _above_zero("checkpoint", finish_timeout_seconds=self.finish_timeout_seconds)
@@ -278,6 +283,21 @@ class FaultConfig:
 
 
 @dataclass(frozen=True)
+class SimulationConfig:
+    """What a laptop lacks: the pace of a large model, and of a storage that many share."""
+
+    step_seconds: float = 0.0
+    """Least seconds of a step; what is left of them is slept, as a CPU waits for its GPU. 0: no pause."""
+
+    write_bytes_per_second: float = 0.0
+    """Most bytes a second at which each rank's shard is written; the rest of the time is slept between the pieces. 0:
+    as fast as it goes."""
+
+    def __post_init__(self) -> None:
+        _at_least(0, "simulation", step_seconds=self.step_seconds, write_bytes_per_second=self.write_bytes_per_second)
+
+
+@dataclass(frozen=True)
 class TrainConfig:
     """One training run."""
 
@@ -301,6 +321,7 @@ class TrainConfig:
     parallel: ParallelConfig = field(default_factory=ParallelConfig)
     resilience: ResilienceConfig = field(default_factory=ResilienceConfig)
     faults: FaultConfig = field(default_factory=FaultConfig)
+    simulation: SimulationConfig = field(default_factory=SimulationConfig)
 
     def __post_init__(self) -> None:
         _at_least(1, "", steps=self.steps)

@@ -96,7 +96,8 @@ def train(config: TrainConfig, resources: Resources, call: InProcessCall | None 
             trainee.completed = _resume_or_exit(config, resources, group, trainee)
             pulse.beat_before_steps()
         facts = _facts(config, resources.corpus)
-        saver = Saver(config.checkpoint, group, recorder, resources.injector, resources.checkpointer, facts)
+        rate = config.simulation.write_bytes_per_second
+        saver = Saver(config.checkpoint, group, recorder, resources.injector, resources.checkpointer, facts, rate)
         loss = _run_steps(config, resources, group, trainee, saver, pulse)
         saver.finish(pulse.beat)
         _write_result(config, group, trainee, loss)
@@ -210,7 +211,7 @@ def _step(
     config: TrainConfig, resources: Resources, group: Group, trainee: _Trainee, saver: Saver, number: int
 ) -> float:
     """One optimizer step; returns the loss over the global batch, in nats per token."""
-    injector = resources.injector
+    injector, started = resources.injector, time.monotonic()
     with resources.recorder.phase("data_wait"):
         time.sleep(injector.data_stall_seconds(number))
         batch = resources.corpus.batch(number, group.rank, group.world_size).to(group.device)
@@ -226,6 +227,7 @@ def _step(
     optim.clip_gradients(trainee.model.parameters(), config.optimizer.clip_norm)
     trainee.optimizer.step()
     trainee.optimizer.zero_grad(set_to_none=True)
+    time.sleep(max(0.0, started + config.simulation.step_seconds - time.monotonic()))
     total, *ballots = group.total([own_loss, *saver.ballot()])
     saver.count(ballots)
     return total / group.world_size

@@ -31,7 +31,8 @@ POD_ROOT_VARIABLE: Final = "HEADWAY_POD_SUPERVISOR_PID"
 """Tells the pod who supervises it: the fault `pod_loss` kills everything below that process."""
 
 _PR_SET_CHILD_SUBREAPER: Final = 36
-_LONGEST_BACKOFF_SECONDS: Final = 300.0
+LONGEST_BACKOFF_SECONDS: Final = 300.0
+"""As Kubernetes' kubelet, which begins with 10 s and doubles it."""
 
 
 def descendants(root: int) -> list[int]:
@@ -76,13 +77,20 @@ def _is_zombie(pid: int) -> bool:
         return True
 
 
-def supervise(command: Sequence[str], *, restarts: int, backoff_seconds: float) -> int:
+def supervise(
+    command: Sequence[str],
+    *,
+    restarts: int,
+    backoff_seconds: float,
+    longest_backoff_seconds: float = LONGEST_BACKOFF_SECONDS,
+) -> int:
     """Run the pod until it ends well, the restarts are used up, or this process is told to stop.
 
     Args:
         command: argument list of the pod's main process.
         restarts: how often the pod may be started again.
-        backoff_seconds: pause before the first restart; doubles each time, at most 300 s.
+        backoff_seconds: pause before the first restart; doubles each time.
+        longest_backoff_seconds: it does not grow beyond that.
 
     Returns:
         The exit code of the last pod, 128 + n when signal n ended it.
@@ -97,7 +105,7 @@ def supervise(command: Sequence[str], *, restarts: int, backoff_seconds: float) 
         if code == 0 or stopped_by:
             return code
         if attempt < restarts:
-            pause = min(backoff_seconds * 2**attempt, _LONGEST_BACKOFF_SECONDS)
+            pause = min(backoff_seconds * 2**attempt, longest_backoff_seconds)
             print(f"orchestrator: the pod ended with {code}; attempt {attempt + 1} in {pause:g} s", file=sys.stderr)
             time.sleep(pause)
     print(f"orchestrator: gave up after {restarts} restarts; the last pod ended with {code}", file=sys.stderr)
@@ -149,13 +157,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--backoff", type=_seconds, default=2.0, help="seconds before the first restart, then doubled (default: 2)"
     )
+    parser.add_argument(
+        "--longest-backoff", type=_seconds, default=LONGEST_BACKOFF_SECONDS, help="seconds at most (default: 300)"
+    )
     parser.add_argument("command", nargs=argparse.REMAINDER, help="-- COMMAND…: the pod's main process")
     options = parser.parse_args(argv)
     command = options.command[1:] if options.command[:1] == ["--"] else options.command
     if not command:
         parser.error("what should run? Put the pod's command after --")
     try:
-        return supervise(command, restarts=options.restarts, backoff_seconds=options.backoff)
+        return supervise(
+            command,
+            restarts=options.restarts,
+            backoff_seconds=options.backoff,
+            longest_backoff_seconds=options.longest_backoff,
+        )
     except OSError as error:
         print(f"orchestrator: cannot start {command[0]}: {error.strerror}", file=sys.stderr)
         return 2
@@ -172,8 +188,8 @@ def _seconds(text: str) -> float:
         seconds = float(text)
     except ValueError:
         seconds = -1.0
-    if not 0 <= seconds <= _LONGEST_BACKOFF_SECONDS:
-        raise argparse.ArgumentTypeError(f"must be seconds from 0 to {_LONGEST_BACKOFF_SECONDS:g}, got {text!r}")
+    if not 0 <= seconds <= LONGEST_BACKOFF_SECONDS:
+        raise argparse.ArgumentTypeError(f"must be seconds from 0 to {LONGEST_BACKOFF_SECONDS:g}, got {text!r}")
     return seconds
 
 

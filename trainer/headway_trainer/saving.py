@@ -64,6 +64,7 @@ class Saver:
         injector: may spoil a write.
         checkpointer: writes in another process; None writes here and blocks.
         facts: goes into the manifest (what a later run must match).
+        write_bytes_per_second: slows writes down to that; 0: not at all.
     """
 
     def __init__(
@@ -74,6 +75,7 @@ class Saver:
         injector: FaultInjector,
         checkpointer: AsyncCheckpointer | None,
         facts: dict[str, Any],
+        write_bytes_per_second: float = 0.0,
     ) -> None:
         self._config = config
         self._group = group
@@ -81,6 +83,7 @@ class Saver:
         self._injector = injector
         self._checkpointer = checkpointer
         self._facts = facts
+        self._write_bytes_per_second = write_bytes_per_second
         self._root = Path(config.directory)
         self._pending: deque[_Save] = deque()
 
@@ -90,6 +93,8 @@ class Saver:
 
     def save(self, step: int, model: nn.Module, optimizer: torch.optim.Optimizer, pulse: Callable[[], None]) -> None:
         """Start one; blocks for the copy (async) or for the write (sync)."""
+        if self._config.backlog == "wait":
+            self._wait_for_room(pulse)
         if len(self._pending) >= MAX_PENDING_SAVES:
             self._recorder.checkpoint("requested", step=step)
             self._recorder.checkpoint("aborted", step=step, reason="backlog: earlier saves are still being written")
@@ -106,6 +111,7 @@ class Saver:
                 self._group.rank,
                 self._group.world_size,
                 self._injector.storage_fault(step),
+                self._write_bytes_per_second,
             )
             if self._checkpointer is None:
                 self._write_here(save, arguments)
@@ -138,16 +144,23 @@ class Saver:
         """At the end of the run: wait until every pending save is decided, at most `finish_timeout_seconds`."""
         if self._pending:
             with self._recorder.phase("checkpoint_save"):  # the run stands still for it, and is not stalled
-                self._decide(pulse)
+                self._decide(pulse, left=0)
         for save in self._pending:
             self._recorder.checkpoint("aborted", step=save.step, reason="the run ended before it was written")
             logger.warning("checkpoint of step %d was still being written when the run ended: it is lost", save.step)
         self._pending.clear()
 
-    def _decide(self, pulse: Callable[[], None]) -> None:
+    def _wait_for_room(self, pulse: Callable[[], None]) -> None:
+        """Every rank has the same saves pending, so all of them wait here, or none."""
+        if len(self._pending) >= MAX_PENDING_SAVES:
+            with self._recorder.phase("checkpoint_save"):
+                self._decide(pulse, left=MAX_PENDING_SAVES - 1)
+
+    def _decide(self, pulse: Callable[[], None], left: int) -> None:
+        """Until no more than `left` saves are pending, at most `finish_timeout_seconds`."""
         interval = 0.02
         for _ in range(int(self._config.finish_timeout_seconds / interval)):
-            if not self._pending:
+            if len(self._pending) <= left:
                 return
             pulse()
             self.count(self._group.total(self.ballot()))

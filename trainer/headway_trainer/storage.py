@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 CHUNK_BYTES: Final = 4 << 20
+_PACE_SECONDS: Final = 0.05
+"""How much a slowed-down file writes at once, in seconds of its rate."""
 _NO_FOLDER_FSYNC: Final = (errno.EINVAL, errno.ENOTSUP)
 
 
@@ -44,14 +46,26 @@ class HashingFile:
     RuntimeError about positions in an archive, so the first real one is kept in `error`.
     """
 
-    def __init__(self, path: Path, *, expected_bytes: int = 0, fault: WriteFault | None = None) -> None:
-        """Creates or empties `path`; `fault` strikes after half of `expected_bytes`."""
+    def __init__(
+        self,
+        path: Path,
+        *,
+        expected_bytes: int = 0,
+        fault: WriteFault | None = None,
+        bytes_per_second: float = 0.0,
+    ) -> None:
+        """Creates or empties `path`; `fault` strikes after half of `expected_bytes`; 0 bytes a second: no limit."""
         self.path = path
         self.size_bytes = 0
         self.error: OSError | None = None
         self._hash = hashlib.sha256()
         self._fault = fault
         self._strike_at = expected_bytes // 2
+        self._rate = bytes_per_second
+        self._opened = time.monotonic()
+        self._piece_bytes = (
+            min(CHUNK_BYTES, max(1, int(bytes_per_second * _PACE_SECONDS))) if self._rate else CHUNK_BYTES
+        )
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
         self._fd = os.open(path, flags, 0o644)
 
@@ -66,8 +80,9 @@ class HashingFile:
             raise self.error
         view = memoryview(data).cast("B")
         try:
-            for start in range(0, len(view), CHUNK_BYTES):
-                self._append_or_strike(view[start : start + CHUNK_BYTES])
+            for start in range(0, len(view), self._piece_bytes):
+                self._append_or_strike(view[start : start + self._piece_bytes])
+                self._keep_pace()
         except OSError as error:
             self.error = error
             raise
@@ -83,6 +98,11 @@ class HashingFile:
     def close(self) -> None:
         """Closes the file without another look at its content."""
         os.close(self._fd)
+
+    def _keep_pace(self) -> None:
+        """Sleeps until a storage of this rate would have taken what was written so far."""
+        if self._rate:
+            time.sleep(max(0.0, self._opened + self.size_bytes / self._rate - time.monotonic()))
 
     def _append_or_strike(self, piece: memoryview) -> None:
         if self._fault is not None and self.size_bytes + len(piece) >= self._strike_at:

@@ -45,7 +45,12 @@ def tensor_bytes(shard: Mapping[str, Any]) -> int:
 
 
 def write_shard(
-    shard: Mapping[str, Any], folder: str, rank: int, world_size: int, fault: WriteFault | None = None
+    shard: Mapping[str, Any],
+    folder: str,
+    rank: int,
+    world_size: int,
+    fault: WriteFault | None = None,
+    bytes_per_second: float = 0.0,
 ) -> None:
     """Writes one rank's shard so that it is whole or absent, reads it back, and leaves a receipt.
 
@@ -58,6 +63,7 @@ def write_shard(
         rank: This rank.
         world_size: Ranks that save.
         fault: Injected trouble.
+        bytes_per_second: Writes no faster than that; 0: as fast as it goes.
 
     Raises:
         OSError: The storage failed.
@@ -69,16 +75,21 @@ def write_shard(
         raise CheckpointError(f"{target} is already published; a save never changes a checkpoint")
     receipt_path = target / receipt_file(rank, world_size)
     receipt_path.unlink(missing_ok=True)  # of a failed try: it must not vouch for the file that is written now
-    receipt = _write_tensors(shard, target, rank, world_size, fault)
+    receipt = _write_tensors(shard, target, rank, world_size, fault, bytes_per_second)
     write_durably(receipt_path, encode_receipt(receipt))
 
 
 def _write_tensors(
-    shard: Mapping[str, Any], target: Path, rank: int, world_size: int, fault: WriteFault | None
+    shard: Mapping[str, Any],
+    target: Path,
+    rank: int,
+    world_size: int,
+    fault: WriteFault | None,
+    bytes_per_second: float,
 ) -> ShardReceipt:
     path = target / shard_file(rank, world_size)
     temporary = path.with_name(path.name + ".tmp")
-    file = HashingFile(temporary, expected_bytes=tensor_bytes(shard), fault=fault)
+    file = HashingFile(temporary, expected_bytes=tensor_bytes(shard), fault=fault, bytes_per_second=bytes_per_second)
     try:
         _save(_expand(shard, rank, world_size), file)
         file.sync()

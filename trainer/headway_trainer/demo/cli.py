@@ -44,9 +44,9 @@ Status = dict[str, Any]
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the demo; 0 when everything observed is what was injected and the result is bit-equal, else 1."""
     options = _parser().parse_args(argv)
-    console = _console()
+    console = wide_console()
     started = time.monotonic()
-    _stop_on_signals()
+    stop_on_signals()
     try:
         good = _demo(options.output, options.stack, console)
     except _FolderError as error:
@@ -106,13 +106,13 @@ DESCRIPTION: Final = (
 )
 
 
-def _console() -> Console:
+def wide_console() -> Console:
     """A pipe or a log has no width of its own: wide enough there for every table."""
     console = Console()
     return console if console.is_terminal else Console(width=110)
 
 
-def _stop_on_signals() -> None:
+def stop_on_signals() -> None:
     """SIGTERM and a terminal that goes away do as Ctrl-C does: what the demo has started is stopped."""
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) != signal.SIG_IGN:  # as nohup wants it

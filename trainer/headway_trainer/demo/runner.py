@@ -52,13 +52,18 @@ def _first_ephemeral_port() -> int:
 
 
 def launcher_command(
-    port: int, ranks: int, trainer_options: Sequence[str], *, heartbeat_timeout_seconds: int = 8
+    port: int,
+    ranks: int,
+    trainer_options: Sequence[str],
+    *,
+    heartbeat_timeout_seconds: int = 8,
+    max_restarts: int = 6,
 ) -> list[str]:
     """`headway run -- ft_launcher … -m headway_trainer …`, in this very Python."""
     launcher = [sys.executable, "-m", "nvidia_resiliency_ext.fault_tolerance.launcher"]
     options = {
         "--nproc-per-node": ranks,
-        "--max-restarts": 6,
+        "--max-restarts": max_restarts,
         "--monitor-interval": 0.5,
         "--rdzv-backend": "c10d",
         "--rdzv-endpoint": f"127.0.0.1:{port}",

@@ -10,6 +10,9 @@ import readme
 
 from headway import environment
 from headway.cli import COMMANDS
+from headway.doctor.cli import _parser as doctor_parser
+from headway.doctor.findings import CHECKS
+from headway.environment import Identity
 from headway.supervisor import _parser as supervisor_parser
 from headway_exporter.cli import _parser as exporter_parser
 from headway_exporter.status_cli import _parser as status_parser
@@ -49,7 +52,7 @@ def test_every_environment_variable_is_documented() -> None:
     """Each HEADWAY_ variable that the identity or a command reads is in the README."""
     sources = [
         environment.__doc__ or "",
-        *(parser.format_help() for parser in (exporter_parser({}), status_parser({}), supervisor_parser())),
+        *(parser.format_help() for parser in (exporter_parser({}), status_parser({}), supervisor_parser(), _doctor())),
     ]
     named = {name for text in sources for name in re.findall(r"HEADWAY_[A-Z_]+", text)}
     assert {name for name in named if f"`{name}`" not in TEXT} == set()
@@ -57,11 +60,20 @@ def test_every_environment_variable_is_documented() -> None:
 
 def test_every_option_says_what_it_is_for() -> None:
     """No option of any command is without help."""
-    for parser in (exporter_parser(os.environ), status_parser(os.environ), supervisor_parser()):
+    for parser in (exporter_parser(os.environ), status_parser(os.environ), supervisor_parser(), _doctor()):
         for action in parser._actions:
             assert action.help, action.option_strings
             assert action.help is not argparse.SUPPRESS
     assert [option.flag for option in all_options() if not option.help] == []
+
+
+def _doctor() -> argparse.ArgumentParser:
+    return doctor_parser(Identity.from_env({}), {})
+
+
+def test_every_check_of_the_doctor_is_documented() -> None:
+    """Whoever reads a finding's name finds in the README what it makes sure of."""
+    assert [name for name in CHECKS if f"| `{name}` |" not in TEXT] == []
 
 
 def test_every_command_is_documented() -> None:

@@ -105,12 +105,18 @@ def test_a_folder_of_another_user() -> None:
     try:
         status, what, do = doctor("--dir", str(place)).one("directory")
         assert (status, "0700" in what, do.startswith("chmod o+rx")) == ("warn", True, True)
-        (place / RUN).mkdir()
-        found = doctor("--dir", str(place / RUN), prefix=AS_NOBODY, HOME="/", PYTHONDONTWRITEBYTECODE="1")
+        found = doctor("--dir", str(place / RUN), prefix=AS_NOBODY, HOME="/")
         assert found.one("directory")[0] == "fail"
         sidecar = doctor("--dir", str(place), "--role", "sidecar", prefix=AS_NOBODY, HOME="/")
         assert sidecar.one("directory")[0] == "fail"
         assert "cannot be looked into" in sidecar.one("directory")[1]
+        place.chmod(0o777)
+        launcher(_run_folder(place).parent)("launcher_started", pid=1, command=["train"], attempt=0)
+        again = doctor("--dir", str(place), "--run", RUN, prefix=AS_NOBODY, HOME="/")
+        assert again.status("fail") >= {"directory", "journals"}
+        assert f"cannot write in {place / RUN}" in again.one("directory")[1]
+        reader = doctor("--dir", str(place), "--run", RUN, "--role", "sidecar", prefix=AS_NOBODY, HOME="/")
+        assert reader.one("journals")[0] == "ok"
     finally:
         shutil.rmtree(place)
 

@@ -60,7 +60,7 @@ def _directory(place: Place, facts: Facts) -> Finding:
     if place.role == "sidecar":
         return _looked_into(path, facts)
     if facts.get("write") is not None:
-        what = f"{path}: this user ({place.user}) cannot write in {facts['place']}: {facts['write']}"
+        what = f"{path}: this user ({place.user}) cannot write in {facts['tried']}: {facts['write']}"
         do = "make room there" if facts.get("full") else "give it to the trainer's user, or set HEADWAY_DIR"
         return Finding("directory", "fail", what, do)
     if not facts["exists"]:
@@ -142,6 +142,9 @@ def journals(place: Place, answer: Answer) -> Iterator[Finding]:
     elif facts["unreadable"]:
         do = "they have mode 0644 where the recorder made them: look at who owns the folder, and at its mode"
         yield Finding("journals", "fail", "not to be read: " + ", ".join(facts["unreadable"][:3]), do)
+    elif facts["unwritable"] and place.role != "sidecar":
+        do = "they are another user's, of a run before: delete the run's folder, or take another name (HEADWAY_RUN)"
+        yield Finding("journals", "fail", "not to be written: " + ", ".join(facts["unwritable"][:3]), do)
     elif facts["others"]:
         what = f"there are journals of {', '.join(facts['others'])}, and none of {place.run}"
         yield Finding("journals", "warn", what, "set HEADWAY_RUN alike for trainer and sidecar")

@@ -70,16 +70,16 @@ def _examined(
 
 
 def _probes(options: argparse.Namespace, state: str | None, environ: Mapping[str, str]) -> dict[str, Probe]:
+    named = run_name_problem(options.run) is None
+    run = options.run if named else "."
     host, _, number = options.listen.rpartition(":")
     listens = options.role != "trainer"
     probes: dict[str, Probe] = {
-        "directory": partial(probes_folder.folder, str(options.dir), writes=options.role != "sidecar"),
+        "directory": partial(probes_folder.folder, str(options.dir), writes=options.role != "sidecar", inner=run),
         "clock": probes_machine.clocks,
         "packages": probes_machine.packages,
         "port": partial(probes_machine.port, host.strip("[]"), int(number), binds=listens),
     }
-    named = run_name_problem(options.run) is None
-    run = options.run if named else "."
     probes["journals"] = partial(probes_folder.journals, str(options.dir), run)
     if environ.get("HEADWAY_GPUS") != "off":
         probes["driver"] = probes_machine.driver

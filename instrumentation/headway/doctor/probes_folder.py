@@ -31,13 +31,14 @@ _MOST_READ: Final = 8 << 20
 _TELLING: Final = (b'"process_started"', b'"train_entered"', b'"launcher_started"')
 
 
-def folder(path: str, *, writes: bool, replaces: bool = False) -> dict[str, Any]:
+def folder(path: str, *, writes: bool, replaces: bool = False, inner: str = "") -> dict[str, Any]:
     """How a folder is, or where it is missing the nearest one above it, in which it would be made.
 
     Args:
         path: absolute.
         writes: whether a file may be made there to try what works.
         replaces: try also what the state folder needs.
+        inner: name of the folder in it that is tried in its stead where it is there: the run's.
     """
     wanted = Path(path)
     place = next((one for one in (wanted, *wanted.parents) if os.path.lexists(one)), Path("/"))
@@ -57,9 +58,10 @@ def folder(path: str, *, writes: bool, replaces: bool = False) -> dict[str, Any]
         "can_list": os.access(place, os.R_OK | os.X_OK),
     }
     if writes and facts["is_folder"]:
-        facts |= _tried(place)
+        tried = place / inner if facts["exists"] and (place / inner).is_dir() else place
+        facts |= {"tried": str(tried), **_tried(tried)}
         if replaces and facts["write"] is None:
-            facts |= _replaced(place)
+            facts |= _replaced(tried)
     return facts
 
 
@@ -147,10 +149,19 @@ def _replace(place: Path, old: Path, new: Path) -> None:
 def journals(directory: str, run: str) -> dict[str, Any]:
     """What the journals of a run tell: settings in force, the launcher's command, their newest event's clock; and whose else there are."""
     place = Path(directory, run)
-    facts: dict[str, Any] = {"files": 0, "unreadable": [], "settings": {}, "command": None, "mono": None}
+    facts: dict[str, Any] = {
+        "files": 0,
+        "unreadable": [],
+        "unwritable": [],
+        "settings": {},
+        "command": None,
+        "mono": None,
+    }
     started: list[Event] = []
     for path in _journals_in(place):
         facts["files"] += 1
+        if not os.access(path, os.W_OK):
+            facts["unwritable"].append(path.name)
         try:
             lines = _lines(path)
         except OSError as error:

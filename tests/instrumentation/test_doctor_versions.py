@@ -196,7 +196,15 @@ def test_advice_comes_from_headway_advise(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [["--nonsense"], ["--role", "judge"], ["--listen", "9838"], ["--listen", ":0"], ["left"]]
+    "options",
+    [
+        ["--nonsense"],
+        ["--role", "judge"],
+        ["--listen", "9838"],
+        ["--listen", ":0"],
+        ["--prometheus", "ftp://x"],
+        ["left"],
+    ],
 )
 def test_bad_usage(options: list[str]) -> None:
     """One line, exit code 2."""

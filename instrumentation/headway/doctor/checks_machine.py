@@ -84,6 +84,28 @@ def port(address: str, run: str, role: Role, answer: Answer) -> Iterator[Finding
         yield _scrape(run, facts)
 
 
+def prometheus(url: str | None, run: str, answer: Answer | None) -> Finding:
+    """`url` is None where none is asked for."""
+    if url is None or answer is None:
+        return Finding("prometheus", "skip", "none is asked for (--prometheus URL)")
+    facts = answer.facts or {"problem": answer.problem}
+    if "problem" in facts:
+        return Finding("prometheus", "fail", f"{url} cannot be asked: {facts['problem']}", "is that its address?")
+    if facts["failing"]:
+        what = f"rules fail: {', '.join(facts['failing'][:3])}"
+        return Finding("prometheus", "fail", what, f"{url.rstrip('/')}/rules shows why")
+    if not facts["rules"]:
+        return Finding(
+            "prometheus", "fail", f"{url} has none of our rules", "add alerts/rules/*.yaml to its rule_files"
+        )
+    if not facts["sidecars"]:
+        do = "add the sidecar's port to its scrape configuration (PodMonitor); see its page /targets"
+        return Finding("prometheus", "warn", f"{url} has no series of the run {run}", do)
+    return Finding(
+        "prometheus", "ok", f"{facts['rules']} rules; sidecars of the run that are scraped: {facts['sidecars']}"
+    )
+
+
 def _free(address: str, role: Role, facts: Mapping[str, Any]) -> Finding:
     if facts["bind"]:
         do = "choose another address (HEADWAY_LISTEN)"

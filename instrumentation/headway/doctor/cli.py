@@ -19,6 +19,7 @@ from headway.doctor import (
     checks_versions,
     probes_folder,
     probes_machine,
+    probes_prometheus,
     show,
 )
 from headway.doctor.findings import Finding, in_order
@@ -65,6 +66,7 @@ def _examined(
     yield checks_machine.clock(answers["clock"])
     yield checks_machine.nvml(answers.get("driver"))
     yield from checks_machine.port(options.listen, options.run, options.role, answers["port"])
+    yield checks_machine.prometheus(options.prometheus, options.run, answers.get("prometheus"))
     yield from _versions(options, answers, command, environ)
     yield _advice(state, options.run, answers.get("advice"))
 
@@ -81,6 +83,8 @@ def _probes(options: argparse.Namespace, state: str | None, environ: Mapping[str
         "port": partial(probes_machine.port, host.strip("[]"), int(number), binds=listens),
     }
     probes["journals"] = partial(probes_folder.journals, str(options.dir), run)
+    if options.prometheus is not None:
+        probes["prometheus"] = partial(probes_prometheus.prometheus, options.prometheus, run)
     if environ.get("HEADWAY_GPUS") != "off":
         probes["driver"] = probes_machine.driver
     if state is not None and options.role != "trainer":
@@ -184,6 +188,12 @@ def _parser(identity: Identity, environ: Mapping[str, str]) -> Parser:
         help="where the sidecar listens, or shall (HEADWAY_LISTEN, default %(default)s)",
     )
     parser.add_argument(
+        "--prometheus",
+        type=_url,
+        metavar="URL",
+        help="a Prometheus that should have our rules and scrape this run (default: none is asked)",
+    )
+    parser.add_argument(
         "--role",
         choices=("trainer", "sidecar", "both"),
         default="both",
@@ -202,6 +212,12 @@ def _parser(identity: Identity, environ: Mapping[str, str]) -> Parser:
 
 def _folder(text: str) -> Path | None:
     return Path(text).absolute() if text else None
+
+
+def _url(text: str) -> str:
+    if not text.startswith(("http://", "https://")):
+        raise argparse.ArgumentTypeError(f"{text!r} is no address of a Prometheus: expected http://HOST:PORT")
+    return text
 
 
 def _address(text: str) -> str:

@@ -25,6 +25,7 @@ CHECKS: Final = {
     "clock": "CLOCK_MONOTONIC is the machine's own, and something keeps the wall clock right",
     "port": "the port is free, or a sidecar answers on it",
     "sidecar": "its scrape can be parsed, and is of this run",
+    "prometheus": "with `--prometheus URL`: our rules are loaded and evaluated, and this run is scraped",
     "nvml": "NVIDIA's driver answers, and shows GPUs",
     "nvml-bindings": "no old `pynvml` package hides the module of `nvidia-ml-py`",
     "extra": "what the sidecar needs is installed (`headway[exporter]`)",

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import re
+import ctypes
 import socket
+import subprocess
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ from sidecar_process import sidecar
 
 from headway.doctor.checks_machine import clock, nvml
 from headway.doctor.gather import Answer
+from headway.doctor.probes_machine import clocks
 from headway_exporter.routes import text
 from headway_exporter.server import Server
 
@@ -168,6 +170,28 @@ def test_clocks(shifted: bool | None, kept: bool | None, status: str) -> None:
     assert clock(Answer({"shifted": shifted, "kept": kept})).status == status
 
 
-def test_the_kernel_is_asked(tmp_path: Path) -> None:
-    """The one check that the pure test cannot make: some answer came from adjtimex(2) on this machine."""
-    assert re.search("the wall clock", doctor("--dir", str(tmp_path)).one("clock")[1])
+class Timex(ctypes.Structure):
+    """The beginning of the kernel's `struct timex` (adjtimex(2)), and room for the rest."""
+
+    _fields_ = (
+        ("modes", ctypes.c_uint),
+        *((name, ctypes.c_long) for name in ("offset", "freq", "maxerror", "esterror")),
+        ("status", ctypes.c_int),
+        ("rest", ctypes.c_char * 400),
+    )
+
+
+def test_the_kernel_is_asked() -> None:
+    """Whether the clock is kept is what the kernel says; and this process has the machine's own CLOCK_MONOTONIC."""
+    told = Timex()
+    assert ctypes.CDLL(None).adjtimex(ctypes.byref(told)) >= 0
+    assert clocks() == {"shifted": False, "kept": not told.status & 0x40}
+
+
+def test_a_time_namespace(tmp_path: Path) -> None:
+    """A container with a clock of its own is told, by a process in one."""
+    command = ("unshare", "--time", "--monotonic", "1000", "--fork")
+    if subprocess.run([*command, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("needs unshare (util-linux) and the right to make a time namespace (CAP_SYS_ADMIN)")
+    status, what, _ = doctor("--dir", str(tmp_path), prefix=command).one("clock")
+    assert (status, "time namespace" in what) == ("warn", True)

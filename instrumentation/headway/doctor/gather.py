@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
     Probe = Callable[[], Mapping[str, Any]]
 
-DEADLINE_SECONDS: Final = 8.0
+DEADLINE_SECONDS: Final = 12.0
+"""NVIDIA's driver may need some seconds to wake eight GPUs that nobody uses."""
 _CHUNK: Final = 65_536
 
 

@@ -7,17 +7,15 @@ clocks of two machines are apart is only known as well as they are kept.
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+from headway.mounts import DATED_BY_SERVER, MOUNTS, file_system
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 KEPT_CLOCKS_SECONDS: Final = 1.0
 """Machines of one cluster whose clocks are kept by NTP are closer than this."""
-_DATED_BY_SERVER: Final = frozenset(
-    {"nfs", "nfs4", "ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "zfs", "tmpfs", "overlay", "ramfs"}
-)
-_MOUNTS: Final = Path("/proc/self/mountinfo")
-_ESCAPED: Final = re.compile(r"\\([0-7]{3})")
 
 
 def clock_doubt_seconds(folder: Path) -> float:
@@ -27,22 +25,7 @@ def clock_doubt_seconds(folder: Path) -> float:
         OSError: the folder cannot be looked at.
     """
     try:
-        mounts = _MOUNTS.read_text(errors="replace")
+        mounts = MOUNTS.read_text(errors="replace")
     except OSError:
         return KEPT_CLOCKS_SECONDS
-    return 0.0 if file_system(folder.resolve(), mounts) in _DATED_BY_SERVER else KEPT_CLOCKS_SECONDS
-
-
-def file_system(path: Path, mounts: str) -> str:
-    """The type of the file system that the path lies in, by the lines of /proc/self/mountinfo (proc(5)); empty when they do not tell."""
-    found, longest = "", -1
-    for line in mounts.splitlines():
-        before, _, after = line.partition(" - ")
-        fields, kind = before.split(" "), after.split(" ")[0]
-        if len(fields) < 5:
-            continue
-        point = Path(_ESCAPED.sub(lambda match: chr(int(match[1], 8)), fields[4]))
-        depth = len(point.parts)
-        if path.is_relative_to(point) and depth >= longest:  # the last one mounted there is on top
-            found, longest = kind, depth
-    return found
+    return 0.0 if file_system(folder.resolve(), mounts) in DATED_BY_SERVER else KEPT_CLOCKS_SECONDS

@@ -9,6 +9,7 @@ from pathlib import Path
 import api_fields
 
 from headway.cli import COMMANDS
+from headway.doctor import findings
 from headway_exporter import schema
 from headway_trainer import fault_schedule
 
@@ -26,6 +27,7 @@ def commands_table() -> str:
 
 SECTIONS = {
     "commands": commands_table,
+    "doctor": findings.markdown_table,
     "faults": fault_schedule.markdown_table,
     "metrics": schema.markdown_table,
 }

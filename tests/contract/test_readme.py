@@ -10,6 +10,9 @@ import readme
 
 from headway import environment
 from headway.cli import COMMANDS
+from headway.doctor.cli import _parser as doctor_parser
+from headway.doctor.findings import CHECKS
+from headway.environment import Identity
 from headway.supervisor import _parser as supervisor_parser
 from headway_exporter.cli import _parser as exporter_parser
 from headway_exporter.status_cli import _parser as status_parser
@@ -51,7 +54,7 @@ def test_every_environment_variable_is_documented() -> None:
     """Each HEADWAY_ variable that the identity or a command reads is in the README."""
     sources = [
         environment.__doc__ or "",
-        *(parser.format_help() for parser in (exporter_parser({}), status_parser({}), supervisor_parser())),
+        *(parser.format_help() for parser in (exporter_parser({}), status_parser({}), supervisor_parser(), _doctor())),
     ]
     named = {name for text in sources for name in re.findall(r"HEADWAY_[A-Z_]+", text)}
     assert {name for name in named if f"`{name}`" not in TEXT} == set()
@@ -59,7 +62,13 @@ def test_every_environment_variable_is_documented() -> None:
 
 def test_every_option_says_what_it_is_for() -> None:
     """No option of any command is without help."""
-    parsers = (exporter_parser(os.environ), status_parser(os.environ), supervisor_parser(), experiment_parser())
+    parsers = (
+        exporter_parser(os.environ),
+        status_parser(os.environ),
+        supervisor_parser(),
+        experiment_parser(),
+        _doctor(),
+    )
     for parser in parsers:
         for action in parser._actions:
             assert action.help, action.option_strings
@@ -72,6 +81,15 @@ def test_every_option_of_the_experiment_is_documented() -> None:
     flags = {flag for action in experiment_parser()._actions for flag in action.option_strings if flag.startswith("--")}
     implied = {"--help", "--rank-zero"}  # the latter is what happens anyway; its opposite is named
     assert {flag for flag in flags - implied if f"`{flag}" not in TEXT} == set()
+
+
+def _doctor() -> argparse.ArgumentParser:
+    return doctor_parser(Identity.from_env({}), {})
+
+
+def test_every_check_of_the_doctor_is_documented() -> None:
+    """Whoever reads a finding's name finds in the README what it makes sure of."""
+    assert [name for name in CHECKS if f"| `{name}` |" not in TEXT] == []
 
 
 def test_every_command_is_documented() -> None:

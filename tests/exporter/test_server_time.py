@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from headway_exporter.server_time import KEPT_CLOCKS_SECONDS, clock_doubt_seconds, file_system
+from headway.mounts import file_system
+from headway_exporter.server_time import KEPT_CLOCKS_SECONDS, clock_doubt_seconds
 
 MOUNTS = """\
 27 1 254:0 / / rw,relatime - ext4 /dev/vda rw

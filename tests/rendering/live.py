@@ -100,7 +100,7 @@ def live(folder: Path) -> Iterator[Live]:
         environs = [gpus[0].environ, gpus[1].environ | api.environ]
         pods = [stack.enter_context(_sidecar(folder, number, RUN, **environs[number])) for number in (0, 1)]
         quiet = stack.enter_context(_sidecar(folder, 0, QUIET_RUN))
-        address = stack.enter_context(_prometheus(folder, [*pods, quiet]))
+        address = stack.enter_context(prometheus_of(folder, [*pods, quiet]))
         calm = _train(folder, 0, QUIET_RUN, _acts("calm", None, 1, 4_000), "0")
         stack.callback(_end, [calm])
         quiet.until(lambda status: status["step"], "the first step")
@@ -241,7 +241,8 @@ def _end(processes: Sequence[subprocess.Popen[str]]) -> None:
 
 
 @contextlib.contextmanager
-def _prometheus(folder: Path, sidecars: Sequence[Sidecar]) -> Iterator[str]:
+def prometheus_of(folder: Path, sidecars: Sequence[Sidecar]) -> Iterator[str]:
+    """A Prometheus with the committed rules that scrapes them; its address."""
     assert PROMETHEUS is not None
     targets = [f"{one.address[0]}:{one.address[1]}" for one in sidecars]
     config = {

@@ -125,7 +125,7 @@ class HeadwayCallback(_Callback):  # type: ignore[misc]  # Lightning may be miss
             return
         self._global_step = step
         losses, self._losses = self._losses, []
-        due = step % max(1, trainer.log_every_n_steps) == 0
+        due = trainer.log_every_n_steps > 0 and step % trainer.log_every_n_steps == 0
         self._loop.completed(step, self._sum(losses, due=due))
         self._look_for_saves(trainer)
 

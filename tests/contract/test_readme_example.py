@@ -18,7 +18,8 @@ from headway_trainer.demo import runner
 if TYPE_CHECKING:
     from pathlib import Path
 
-THREE_LINES, HOOKS = re.findall(r"```python\n(.*?)```", readme.README.read_text(), re.DOTALL)
+OWN_TRAINER = readme.README.read_text().partition("## Add it to your own trainer")[2].partition("\n#")[0]
+THREE_LINES, HOOKS = re.findall(r"```python\n(.*?)```", OWN_TRAINER, re.DOTALL)
 
 AROUND_THREE_LINES = """
 start, steps = 0, 3

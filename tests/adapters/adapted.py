@@ -1,0 +1,102 @@
+"""Runs of training frameworks as the sidecar sees them: real processes, their journals, the real fold."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headway_exporter.follow import Follower
+from headway_exporter.observations import EventSeen, StepSeen, StepsSeen
+from headway_exporter.pod import Pod
+from headway_exporter.status import status
+
+if TYPE_CHECKING:
+    from headway.events import Event
+
+HERE = Path(__file__).parent
+RUN = "adapted"
+
+
+def run(worker: str, folder: Path, told: dict[str, Any], *, launcher: tuple[str, ...] = ()) -> int:
+    """One worker to its end in `folder`; returns its exit code."""
+    environ = {"HEADWAY_DIR": str(folder / "journals"), "HEADWAY_RUN": RUN, "HEADWAY_POD_INDEX": "0"}
+    environ |= {"CUDA_VISIBLE_DEVICES": "", "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "TMPDIR": str(folder)}
+    command = [sys.executable, "-W", "ignore", *launcher, str(HERE / worker), json.dumps(told)]
+    done = subprocess.run(
+        command, cwd=folder, env=os.environ | environ, capture_output=True, text=True, timeout=240, check=False
+    )
+    (folder / "output").write_text(done.stdout + done.stderr)
+    return done.returncode
+
+
+@dataclass
+class Seen:
+    """What a sidecar made of the journals so far."""
+
+    pod: Pod
+    events: list[tuple[int | None, Event]]
+    steps: list[tuple[int, int, float | None]]
+    """Slot, step, loss."""
+
+    def kinds(self, slot: int = 0) -> list[str]:
+        """Kinds of the slot's events in order, without samples."""
+        return [event.kind for where, event in self.events if where == slot and event.kind != "sample"]
+
+    def numbers(self, slot: int = 0) -> list[int]:
+        """The slot's steps in order."""
+        return [step for where, step, _ in self.steps if where == slot]
+
+    def saves(self, stage: str, slot: int = 0) -> list[int]:
+        """Steps whose checkpoint reached the stage."""
+        events = [event for where, event in self.events if where == slot and event.kind == "checkpoint"]
+        return [event.fields["step"] for event in events if event.fields["stage"] == stage]
+
+    def phases(self, slot: int = 0) -> list[str]:
+        """Names of the phases that began, in order."""
+        events = [event for where, event in self.events if where == slot and event.kind == "phase"]
+        begun = [event.fields["name"] for event in events if event.fields["edge"] == "begin"]
+        assert sorted(begun) == sorted(event.fields["name"] for event in events if event.fields["edge"] == "end")
+        return begun
+
+    @property
+    def status(self) -> dict[str, Any]:
+        """As the sidecar's `/status.json`."""
+        return status(self.pod, {})
+
+
+class Watcher:
+    """A sidecar's eye that is there all the time: a slot keeps the rings of its two newest lives only."""
+
+    def __init__(self, folder: Path) -> None:
+        self._follower = Follower(folder / "journals", RUN)
+        self._seen = Seen(Pod(RUN, "0"), [], [])
+
+    def look(self) -> Seen:
+        """Everything up to now; the books must add up."""
+        seen = self._seen
+        while True:
+            batch = self._follower.poll()
+            seen.pod.set_clock(batch.mono, batch.wall)
+            seen.pod.fold(batch.observations)
+            seen.pod.advance(batch.mono)
+            for found in batch.observations:
+                self._note(found)
+            if self._follower.caught_up:
+                break
+        totals = seen.pod.ledger.totals(seen.pod.now_ns)
+        assert abs(sum(totals.states.values()) + totals.pending - totals.elapsed) < 1_000_000
+        return seen
+
+    def _note(self, found: Any) -> None:
+        if isinstance(found, EventSeen):
+            self._seen.events.append((found.slot, found.event))
+        elif isinstance(found, StepSeen):
+            self._seen.steps.append((found.slot, found.record.step, found.record.loss))
+        elif isinstance(found, StepsSeen):
+            for step in found.steps():
+                self._note(step)

@@ -1,0 +1,87 @@
+"""A training process with the real Lightning: its argument is a JSON object.
+
+`trainer`: options of the Trainer. `fits`: how often `fit` is called, each with two more epochs. `only`: validate or predict instead.
+`fail_at`: batch of the first epoch in which training fails, by `fail_with` (`ValueError`, `KeyboardInterrupt`). `save_every`: steps.
+`resume`: a file. `stop_early`. `profiler`: simple. `nvrx`: with NVRx's own callback. Afterwards it writes what it counted into the
+file `result-RANK` of the working folder.
+"""
+
+from __future__ import annotations
+
+import builtins
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
+from torch.utils.data import DataLoader, TensorDataset
+
+from headway.adapters.lightning import HeadwayCallback
+
+ROWS, BATCH = 16, 2
+
+
+class Model(LightningModule):
+    """One linear layer."""
+
+    def __init__(self, fail_at: int | None, fail_with: str) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(4, 1)
+        self.batches = 0
+        self._fail_at, self._fail_with = fail_at, fail_with
+
+    def training_step(self, batch: list[torch.Tensor], batch_idx: int) -> torch.Tensor:
+        self.batches += 1
+        if batch_idx == self._fail_at and self.current_epoch == 0:
+            raise getattr(builtins, self._fail_with)("as the test wants")
+        return self.layer(batch[0]).square().mean()
+
+    def validation_step(self, *_: Any) -> None:
+        self.log("val", torch.tensor(1.0))
+
+    def predict_step(self, batch: list[torch.Tensor], *_: Any) -> torch.Tensor:
+        return self.layer(batch[0])
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return torch.optim.SGD(self.parameters(), lr=0.01)
+
+
+def main(told: dict[str, Any]) -> None:
+    data = DataLoader(TensorDataset(torch.randn(ROWS, 4)), batch_size=BATCH)
+    callbacks: list[Any] = [HeadwayCallback()]
+    if "save_every" in told:
+        callbacks.append(ModelCheckpoint(dirpath="saved", every_n_train_steps=told["save_every"], save_top_k=-1))
+    if told.get("nvrx"):
+        from nvidia_resiliency_ext.ptl_resiliency import FaultToleranceCallback
+
+        os.environ["FAULT_TOL_FINISHED_FLAG_FILE"] = "nvrx-finished"
+        callbacks.append(FaultToleranceCallback(autoresume=True, calculate_timeouts=False, exp_dir="."))
+    if told.get("stop_early"):
+        callbacks.append(EarlyStopping("val", patience=1, check_on_train_epoch_end=False))
+    options = {"accelerator": "cpu", "devices": 1, "logger": False, "enable_progress_bar": False}
+    options |= {
+        "profiler": told.get("profiler"),
+        "enable_model_summary": False,
+        "enable_checkpointing": "save_every" in told,
+        "max_epochs": 2,
+    }
+    trainer = Trainer(callbacks=callbacks, **(options | told.get("trainer", {})))
+    model = Model(told.get("fail_at"), told.get("fail_with", "ValueError"))
+    own = trainer.profiler
+    if "only" in told:
+        getattr(trainer, told["only"])(model, data)
+    for count in range(told.get("fits", 0 if "only" in told else 1)):
+        if count:
+            trainer.fit_loop.max_epochs += 2
+        trainer.fit(model, data, data, ckpt_path=told.get("resume"))
+    assert trainer.profiler is own
+    result = {"global_step": trainer.global_step, "batches": model.batches}
+    Path(f"result-{trainer.global_rank}").write_text(json.dumps(result))
+
+
+if __name__ == "__main__":
+    main(json.loads(sys.argv[1]))

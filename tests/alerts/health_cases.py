@@ -75,9 +75,8 @@ HEALTH_CASES = (
         expected=Expected(
             "critical",
             "GPUs of run demo that are gone: 1",
-            "The driver does not answer for GPU 1 in pod 0. No restart on this node will bring it back. Drain "
-            "the node; the GPU needs a power "
-            "cycle.",
+            "The driver does not answer for GPU 1 in pod 0: the GPU is lost, or the driver hangs. No restart on this node helps. "
+            "Look with nvidia-smi and for Xid in dmesg, drain the node, then reset the GPU or reboot.",
         ),
         near={"the driver gave no handle once": {one("headway_gpu_up", **(_OTHER | {"UUID": ""})): "_x21 0 1x300"}},
     ),

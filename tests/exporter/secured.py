@@ -75,9 +75,9 @@ def prometheus(folder: Path, scrape: str) -> Iterator[str]:
 
 
 def until_up(address: str) -> dict[str, str]:
-    """What Prometheus says of its target, once it is up; after half a minute whatever it is."""
+    """What Prometheus says of its target, once it is up; after two minutes whatever it is."""
     target: dict[str, str] = {}
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while target.get("health") != "up" and time.monotonic() < deadline:
         time.sleep(0.2)
         with (

@@ -14,14 +14,19 @@ from pathlib import Path
 
 
 class Holder:
-    """A process that was seen holding a lock; `pid` 0: one of another namespace, or none."""
+    """A process that was seen holding a lock; `pid` 0: one of another namespace; None: nobody held it.
 
-    def __init__(self, pid: int = 0) -> None:
-        self._pid = pid
+    Attributes:
+        nobody: nobody held it.
+    """
+
+    def __init__(self, pid: int | None) -> None:
+        self.nobody = pid is None
+        self._pid = pid or 0
         self._fd = -1
-        if pid > 0:
+        if self._pid > 0:
             with contextlib.suppress(OSError):
-                self._fd = os.pidfd_open(pid)
+                self._fd = os.pidfd_open(self._pid)
 
     def wait(self) -> None:
         """Returns at once if it is dead or dying, or cannot be seen, else when it ends: for a daemon thread."""

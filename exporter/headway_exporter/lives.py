@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 MOST_LIVES: Final = 4
 """Lives of a slot that are remembered: its newest, and those that may still be dying."""
 MOST_WAITERS: Final = 256
-AT_ONCE_SECONDS: Final = 0.02
-"""A lock that is granted so fast was free before we came."""
 AFTERWARDS_SECONDS: Final = 0.01
 
 
@@ -180,16 +178,14 @@ class Lives:
         return True
 
     def _waiter(self, slot: int, life: int) -> None:
-        began = clock.monotonic()
         met: list[Holder] = []
         try:
             wait_until_released(self._folder / lock_name(slot), life, lambda pid: met.append(Holder(pid)))
-            at_once = clock.monotonic() - began < AT_ONCE_SECONDS
             met[0].wait()
         except (OSError, OverflowError, ValueError, struct.error):
             self._queue.put(Released(slot, life))
         else:
-            self._queue.put(Released(slot, life, clock.monotonic(), at_once))
+            self._queue.put(Released(slot, life, clock.monotonic(), at_once=met[0].nobody))
         finally:
             for holder in met:
                 holder.close()

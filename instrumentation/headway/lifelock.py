@@ -62,7 +62,7 @@ class LifeLock:
         self._fd = -1
 
 
-def wait_until_released(path: Path, life: int, met: Callable[[int], None] | None = None) -> None:
+def wait_until_released(path: Path, life: int, met: Callable[[int | None], None] | None = None) -> None:
     """Blocks, for as long as it takes, until no process holds the lock of this life: for a daemon thread of a reader.
 
     That the lock is free means that the life is over only if it was held at all (`life_lock` in its
@@ -71,7 +71,7 @@ def wait_until_released(path: Path, life: int, met: Callable[[int], None] | None
     Args:
         path: the slot's lock file.
         life: whose lock.
-        met: told, before the wait, the process id of the holder: 0 when it is of another PID namespace, or nobody.
+        met: told, before the wait, the process id of the holder: 0 when it is of another PID namespace, None when there is none.
 
     Raises:
         OSError: the file cannot be opened, or locking is refused or unsupported there.
@@ -86,8 +86,8 @@ def wait_until_released(path: Path, life: int, met: Callable[[int], None] | None
         os.close(fd)
 
 
-def _holder(fd: int, life: int) -> int:
-    """Process id of who holds the lock, 0 when that cannot be told."""
+def _holder(fd: int, life: int) -> int | None:
+    """Process id of who holds the lock, 0 when that cannot be told; None when nobody does."""
     asked = _FLOCK.pack(fcntl.F_RDLCK, os.SEEK_SET, life, 1, 0)
     kind, _, _, _, pid = _FLOCK.unpack(fcntl.fcntl(fd, fcntl.F_GETLK, asked))
-    return 0 if kind == fcntl.F_UNLCK else max(0, int(pid))
+    return None if kind == fcntl.F_UNLCK else max(0, int(pid))

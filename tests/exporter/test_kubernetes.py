@@ -20,7 +20,7 @@ from headway_exporter.health.kubernetes_client import MOST_POD_BYTES, MOST_WAIT_
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-pytest.importorskip("kubernetes", reason="the client is not installed: pip install 'headway[kubernetes]'")
+pytest.importorskip("kubernetes.client", reason="the client is not installed: pip install 'headway[kubernetes]'")
 
 
 @pytest.fixture(scope="module")
@@ -130,6 +130,7 @@ def test_without_the_right_to_list_pods(api: Api, caplog: pytest.LogCaptureFixtu
         (b'{"metadata": "' + b"x" * (MOST_POD_BYTES + 10) + b'"}', "longer than"),
         (b"\xff\xfe{}", "no JSON"),
     ],
+    ids=lambda value: str(value)[:30],
 )
 def test_an_answer_that_is_none(api: Api, broken: int | bytes, words: str) -> None:
     """Whatever comes back, the message says what was asked and what came; then it works again."""
@@ -253,7 +254,7 @@ def test_a_service_account_that_goes_and_comes_back(api: Api, tmp_path: Path) ->
     assert asked.read().restarts == {"trainer": 0}
 
 
-@pytest.mark.parametrize("body", [b"{}", b'{"metadata": {}}' + b" " * 5_000])
+@pytest.mark.parametrize("body", [b"{}", b'{"metadata": {}}' + b" " * 5_000], ids=["short", "long"])
 def test_an_answer_that_comes_byte_by_byte(api: Api, body: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     """No byte is late, and the whole would take for ever: headers or body, it is hung up on, and the next question works."""
     monkeypatch.setattr("headway_exporter.health.kubernetes_client.WHOLE_SECONDS", 0.5)

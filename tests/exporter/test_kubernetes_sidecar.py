@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-pytest.importorskip("kubernetes", reason="the client is not installed: pip install 'headway[kubernetes]'")
+pytest.importorskip("kubernetes.client", reason="the client is not installed: pip install 'headway[kubernetes]'")
 pytestmark = pytest.mark.slow
 ACTS = ("enter=a", "load=0", "steps=1-6", "commit=5", "ready", "wait")
 

@@ -30,7 +30,7 @@ def test_a_longer_number_is_kept_too() -> None:
     assert list(unpacked(packed(numbers))) == numbers
 
 
-@pytest.mark.parametrize("text", ["AAAA", "=", "AQAAAAAAAA", "AQAAAAAAAAA*", "AQAAAAAAAAAéé"])
+@pytest.mark.parametrize("text", ["AAAA", "AQAAAAAAAA", "AQAAAAAAAAA*", "AQAAAAAAAAAéé"])
 def test_another_text_is_refused(text: str) -> None:
     """A damaged ledger is set aside, not half read."""
     with pytest.raises(ValueError):  # noqa: PT011 - base64's own or the array's

@@ -136,8 +136,8 @@ def test_a_container_beside_the_training_is_no_evidence() -> None:
 def test_recorded_answers_are_pods(name: str) -> None:
     """The official client's own model takes each, and gives all of it back: no field is misspelt, none is of another type."""
     client = pytest.importorskip(
-        "kubernetes", reason="the client is not installed: pip install 'headway[kubernetes]'"
-    ).client.ApiClient()
+        "kubernetes.client", reason="the client is not installed: pip install 'headway[kubernetes]'"
+    ).ApiClient()
     text = (RECORDED / f"{name}.json").read_text()
     found = client.deserialize(text, "V1Pod", "application/json")
     assert type(found).__name__ == "V1Pod"

@@ -7,7 +7,16 @@ import os
 import subprocess
 import sys
 from dataclasses import dataclass
-from typing import Any
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+PYTHON: Final = (sys.executable,)
+needs_nvrx = pytest.mark.skipif(find_spec("nvidia_resiliency_ext") is None, reason="needs nvidia-resiliency-ext")
 
 
 @dataclass(frozen=True)
@@ -27,15 +36,15 @@ class Found:
         return {one["check"] for one in self.findings if one["status"] in status}
 
 
-def run_doctor(*options: str, prefix: tuple[str, ...] = (), **environ: str) -> subprocess.CompletedProcess[str]:
-    """Runs it; a port that nobody has unless the options say which."""
+def run_doctor(*options: str, command: Sequence[str] = PYTHON, **environ: str) -> subprocess.CompletedProcess[str]:
+    """Runs it; a port that nobody has unless the options say which. `command`: how Python is started."""
     variables = os.environ | {"HEADWAY_LISTEN": "127.0.0.1:1"} | environ
-    command = [*prefix, sys.executable, "-m", "headway", "doctor", *options]
+    command = [*command, "-m", "headway", "doctor", *options]
     return subprocess.run(command, env=variables, capture_output=True, text=True, timeout=60, check=False)
 
 
-def doctor(*options: str, prefix: tuple[str, ...] = (), **environ: str) -> Found:
+def doctor(*options: str, command: Sequence[str] = PYTHON, **environ: str) -> Found:
     """What it finds."""
-    done = run_doctor("--format", "json", *options, prefix=prefix, **environ)
+    done = run_doctor("--format", "json", *options, command=command, **environ)
     assert done.stderr == ""
     return Found(done.returncode, json.loads(done.stdout)["findings"])

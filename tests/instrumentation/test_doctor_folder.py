@@ -6,20 +6,22 @@ import contextlib
 import os
 import shutil
 import subprocess
+import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import wrong_clock
-from doctored import doctor
+from doctored import doctor, needs_nvrx
 from journal_folder import RUN, finish, launcher, trainer, wait_ready
 
+import headway
 from headway.doctor.checks_folder import Place, directory, state
 from headway.doctor.gather import Answer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 SLOW = Path(__file__).parents[1] / "exporter" / "slow_statvfs.c"
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to mount file systems and to be other users")
@@ -95,27 +97,47 @@ def test_a_full_or_small_volume(tmp_path: Path) -> None:
         assert found.one("directory")[0] == "fail"
 
 
+@pytest.fixture
+def nobody() -> Iterator[dict[str, Any]]:
+    """How `doctor` is run by another user, to whom this checkout and this Python may be closed."""
+    code = Path("/dev/shm") / f"headway-test-code-{os.getpid()}"
+    shutil.copytree(Path(headway.__file__).parent, code / "headway")
+    pythons = [[*AS_NOBODY, python] for python in (sys.executable, "/usr/bin/python3")]
+    try:
+        found = next((one for one in pythons if _runs(one)), None)
+        if found is None:
+            pytest.skip("needs setpriv (util-linux) and a Python that every user may run")
+        yield {"command": found, "HOME": "/", "PYTHONPATH": str(code)}
+    finally:
+        shutil.rmtree(code)
+
+
+def _runs(python: Sequence[str]) -> bool:
+    try:
+        return not subprocess.run([*python, "-c", "import argparse, json"], capture_output=True, check=False).returncode
+    except OSError:
+        return False
+
+
 @needs_root
-def test_a_folder_of_another_user() -> None:
+def test_a_folder_of_another_user(nobody: dict[str, Any]) -> None:
     """Who may not write, or not look into it, is told as that; a mode that shuts the sidecar out is warned of."""
-    if shutil.which("setpriv") is None:
-        pytest.skip("needs setpriv (util-linux)")
     place = Path("/dev/shm") / f"headway-test-doctor-{os.getpid()}"
     place.mkdir(mode=0o700)
     try:
         status, what, do = doctor("--dir", str(place)).one("directory")
         assert (status, "0700" in what, do.startswith("chmod o+rx")) == ("warn", True, True)
-        found = doctor("--dir", str(place / RUN), prefix=AS_NOBODY, HOME="/")
+        found = doctor("--dir", str(place / RUN), **nobody)
         assert found.one("directory")[0] == "fail"
-        sidecar = doctor("--dir", str(place), "--role", "sidecar", prefix=AS_NOBODY, HOME="/")
+        sidecar = doctor("--dir", str(place), "--role", "sidecar", **nobody)
         assert sidecar.one("directory")[0] == "fail"
         assert "cannot be looked into" in sidecar.one("directory")[1]
         place.chmod(0o777)
         launcher(_run_folder(place).parent)("launcher_started", pid=1, command=["train"], attempt=0)
-        again = doctor("--dir", str(place), "--run", RUN, prefix=AS_NOBODY, HOME="/")
+        again = doctor("--dir", str(place), "--run", RUN, **nobody)
         assert again.status("fail") >= {"directory", "journals"}
         assert f"cannot write in {place / RUN}" in again.one("directory")[1]
-        reader = doctor("--dir", str(place), "--run", RUN, "--role", "sidecar", prefix=AS_NOBODY, HOME="/")
+        reader = doctor("--dir", str(place), "--run", RUN, "--role", "sidecar", **nobody)
         assert reader.one("journals")[0] == "ok"
     finally:
         shutil.rmtree(place)
@@ -229,6 +251,7 @@ def test_journals_that_cannot_be_read_or_come_from_the_future(tmp_path: Path) ->
     assert "slot-0.jsonl" in found.one("journals")[1]
 
 
+@needs_nvrx
 def test_a_living_trainer_keeps_its_lock(tmp_path: Path) -> None:
     """Its life lock is held after the doctor looked, its folder holds what it held, and what it says is in force is read."""
     settings = ("set=soft_timeout_seconds:60", "set=hard_timeout_seconds:40", "set=heartbeat_rank_seconds:90")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from certificates import authority, needs_openssl
-from doctored import Found, doctor
+from doctored import Found, doctor, needs_nvrx
 from fake_nvml import FakeNvml
 from journal_folder import RUN, finish, trainer, wait_ready
 from secured import mutual, web_config
@@ -132,6 +132,7 @@ def _on(folder: Path, port: int, *options: str) -> Found:
     return doctor("--dir", str(folder), "--run", RUN, "--listen", f"127.0.0.1:{port}", *options)
 
 
+@needs_nvrx
 def test_a_driver_that_answers_and_one_that_does_not(tmp_path: Path) -> None:
     """GPUs are counted; a driver without GPUs, one that is not loaded and one that hangs are told apart."""
     gpus = FakeNvml(tmp_path / "gpus")

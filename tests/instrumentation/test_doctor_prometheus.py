@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import pytest
 from doctored import Found, doctor
 from journal_folder import RUN
-from live import PROMETHEUS, prometheus_of
 from sidecar_process import sidecar
 
 from headway.doctor.checks_machine import prometheus
@@ -19,6 +18,9 @@ from headway_exporter.server import Server
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+pytest.importorskip("headway_alerts", reason="needs the rules")
+from live import PROMETHEUS, prometheus_of
 
 
 @pytest.mark.skipif(PROMETHEUS is None, reason="needs prometheus (Debian: apt-get install prometheus)")

@@ -84,6 +84,21 @@ def test_the_end_of_a_process_is_told_whatever_ended_it(path: Path, how: signal.
         assert not waiter.is_alive()
 
 
+def test_who_waits_is_told_who_holds_the_lock(path: Path) -> None:
+    """A lock that nobody held before the wait says nothing of when its life ended, however fast the wait was over."""
+    met: list[int | None] = []
+    with Holder(path, LIFE) as holder:
+
+        def meet(pid: int | None) -> None:
+            met.append(pid)
+            holder.process.kill()
+
+        wait_until_released(path, LIFE, meet)
+        assert met == [holder.process.pid]
+    wait_until_released(path, LIFE, met.append)
+    assert met[1:] == [None]
+
+
 def test_two_lives_of_one_slot_are_told_apart(path: Path) -> None:
     """An old process that is still dying and its successor each hold a byte of their own."""
     with Holder(path, 1) as old, Holder(path, LIFE) as new:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from certificates import authority, needs_openssl
-from doctored import Found, doctor, needs_nvrx
+from doctored import PYTHON, Found, doctor, needs_nvrx
 from fake_nvml import FakeNvml
 from journal_folder import RUN, finish, trainer, wait_ready
 from secured import mutual, web_config
@@ -194,5 +194,5 @@ def test_a_time_namespace(tmp_path: Path) -> None:
     command = ("unshare", "--time", "--monotonic", "1000", "--fork")
     if subprocess.run([*command, "true"], capture_output=True, check=False).returncode:
         pytest.skip("needs unshare (util-linux) and the right to make a time namespace (CAP_SYS_ADMIN)")
-    status, what, _ = doctor("--dir", str(tmp_path), prefix=command).one("clock")
+    status, what, _ = doctor("--dir", str(tmp_path), command=(*command, *PYTHON)).one("clock")
     assert (status, "time namespace" in what) == ("warn", True)

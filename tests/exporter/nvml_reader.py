@@ -1,13 +1,15 @@
 """A process that reads GPUs when it is told to: the library that NVML's bindings load is chosen once in a process.
 
 Takes the seconds after which is looked anew. Each line on its standard input is a command, each line it writes the answer, as JSON: `read`
-reads once, `start` reads in a thread from now on, `show` does neither.
+reads once, `start` reads in a thread from now on, `stop` ends that and waits until the thread
+is over, `show` does nothing.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+import threading
 from dataclasses import asdict
 
 from headway_exporter.health import nvml_events
@@ -24,6 +26,11 @@ def main(look_seconds: str) -> None:
             instrument.read()
         elif command == "start\n":
             instrument.start()
+        elif command == "stop\n":
+            instrument.stop()
+            for thread in threading.enumerate():
+                if thread.name == "headway-nvml":
+                    thread.join()
         told = [{"what": type(seen).__name__, **asdict(seen)} for seen in instrument.observations()]
         print(json.dumps({"samples": list(instrument.samples()), "told": told}), flush=True)
 

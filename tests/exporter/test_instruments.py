@@ -6,13 +6,13 @@ import logging
 import threading
 from typing import TYPE_CHECKING
 
+import pytest
+
 from headway_exporter.health.instruments import AbsentError, Instrument
 from headway_exporter.observations import GpuSeen
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
-    import pytest
 
     from headway_exporter.collectors import Sample
     from headway_exporter.observations import Observation
@@ -145,6 +145,34 @@ def test_a_last_read_when_it_is_told_to_stop() -> None:
     instrument.stop()
     assert not hung.is_set()
     hung.set()
+
+
+@pytest.mark.parametrize("trouble", [OSError("closed"), AbsentError("closed")])
+def test_a_read_that_is_left_behind_says_nothing(trouble: Exception, caplog: pytest.LogCaptureFixture) -> None:
+    """What it reads is closed under it when the sidecar ends; an end is not to look like a fault."""
+    hung = threading.Event()
+    instrument = Instrument(Failing(trouble, hung))
+    with caplog.at_level(logging.INFO, "headway.exporter"):
+        instrument.start()
+        instrument.stop()
+        hung.set()
+        for thread in threading.enumerate():
+            if thread.name == "headway-nvml":
+                thread.join()
+    assert caplog.records == []
+
+
+class Failing(Scripted):
+    """Its read waits for an event, and fails then."""
+
+    def __init__(self, trouble: Exception, hung: threading.Event) -> None:
+        super().__init__(0.0)
+        self.trouble, self.hung = trouble, hung
+
+    def read(self) -> float:
+        """Never an answer."""
+        self.hung.wait(30)
+        raise self.trouble
 
 
 class Slow(Scripted):

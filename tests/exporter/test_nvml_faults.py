@@ -180,6 +180,18 @@ def test_the_process_ends_with_the_one_that_started_it(fake: FakeNvml, hangs: bo
         until(lambda: not Path(f"/proc/{child}").exists() or "(zombie)" in Path(f"/proc/{child}/status").read_text())
 
 
+def test_an_end_while_the_driver_hangs_is_quiet(fake: FakeNvml, capfd: pytest.CaptureFixture[str]) -> None:
+    """Whoever ends the sidecar kills the process that asks: no fault of the driver's, and no reason to start another."""
+    with reader(fake.environ) as read:
+        read.do()
+        fake.machine["hang"] = 1
+        fake.play()
+        read.do("start")
+        read.do("stop")
+        assert children(read.process.pid) == []
+    assert capfd.readouterr().err == ""
+
+
 def test_the_process_is_small(read: Reader) -> None:
     """It must not import what only the sidecar needs: of Python and its bindings it has memory, and of nothing else."""
     (child,) = children(read.process.pid)

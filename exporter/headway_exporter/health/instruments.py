@@ -103,6 +103,7 @@ class Instrument(Generic[T]):
         self._unheard: list[Observation] = []
         self._lock = threading.Lock()
         self._stopping = threading.Event()
+        self._stopped = False
         self._thread = threading.Thread(target=self._run, name=f"headway-{probe.name}", daemon=True)
 
     def start(self) -> None:
@@ -114,10 +115,11 @@ class Instrument(Generic[T]):
         self._stopping.set()
 
     def stop(self) -> None:
-        """Reads no more."""
+        """Reads no more; a read that is left behind has nothing more to say, for what it reads is taken away from it."""
         self.end()
         if self._thread.is_alive():
             self._thread.join(max(STOP_SECONDS, self._last_seconds))
+        self._stopped = True
 
     def observations(self) -> list[Observation]:
         """What the fold has not heard yet."""
@@ -157,7 +159,7 @@ class Instrument(Generic[T]):
             value = self._probe.read()
             told = list(self._probe.observations(value))
         except AbsentError as reason:
-            if not self._absent:
+            if not self._absent and not self._stopped:
                 self._say_absent(reason)
             self._absent, self._retry_seconds = True, reason.retry_seconds
         except Exception as error:  # noqa: BLE001 - whatever it is, only its own metrics are lost
@@ -178,6 +180,8 @@ class Instrument(Generic[T]):
 
     def _note(self, trouble: str | None) -> None:
         """Says each sort of trouble once until it is over, and once that it is."""
+        if self._stopped:
+            return
         if trouble is not None and trouble not in self._said and len(self._said) < MOST_SAID:
             self._said.add(trouble)
             _log.warning("%s cannot be read (%s); its metrics are missing until it can", self.name, trouble)

@@ -70,6 +70,7 @@ class DriverProcess:
         self._rest = b""
         self._lock = threading.Lock()
         self._open = True
+        self._killed = False
         self._notes = os.memfd_create("headway-nvml")
         os.pwrite(self._notes, NOTE.pack(NOBODY, 0.0), 0)
         try:
@@ -121,8 +122,14 @@ class DriverProcess:
             return self._take()
 
     def asks(self) -> tuple[int, float] | None:
-        """The GPU that the driver is asked about, and since when (CLOCK_MONOTONIC seconds); None: it is asked about none."""
-        index, since = NOTE.unpack(os.pread(self._notes, NOTE.size, 0))
+        """The GPU that the driver is asked about, and since when (CLOCK_MONOTONIC seconds); None: it is asked about none.
+
+        None too once this end has killed the process: then it is no GPU's fault that it ended.
+        """
+        with self._lock:
+            if self._killed:
+                return None
+            index, since = NOTE.unpack(os.pread(self._notes, NOTE.size, 0))
         return None if index == NOBODY else (index, since)
 
     def why_ended(self) -> str:
@@ -137,6 +144,8 @@ class DriverProcess:
 
     def end(self) -> None:
         """Kills it; what it had reported before is not lost."""
+        with self._lock:
+            self._killed = True
         self._process.kill()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(END_SECONDS)

@@ -7,6 +7,7 @@ was no GPU's question, all hang. A process that failed is replaced: after a cras
 from __future__ import annotations
 
 import logging
+import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -81,6 +82,7 @@ class Rounds:
         self._failures = 0
         self._not_before = 0.0
         self._trouble = ""
+        self._closed = threading.Event()
 
     @property
     def look_is_due(self) -> bool:
@@ -109,8 +111,8 @@ class Rounds:
         self._end()
 
     def close(self) -> None:
-        """Never again."""
-        self._not_before, self._trouble = float("inf"), "closed"
+        """Never again, whatever a round under way in another thread makes of it."""
+        self._closed.set()
         self._end()
 
     def _wait_longer(self, trouble: str) -> None:
@@ -118,8 +120,7 @@ class Rounds:
         doublings = min(self._failures, _MOST_DOUBLINGS)
         delay = min(self._look_seconds, self._every_seconds * 2.0**doublings) if self._failures else 0.0
         self._failures += 1
-        if self._trouble != "closed":
-            self._not_before, self._trouble = clock.monotonic() + delay, trouble
+        self._not_before, self._trouble = clock.monotonic() + delay, trouble
 
     def _twice(self) -> Round:
         """A process that ended is replaced at once, one time."""
@@ -157,14 +158,19 @@ class Rounds:
     # The process.
 
     def _running(self) -> DriverProcess:
+        if self._closed.is_set():
+            raise OSError("closed")
         if self.process is None:
             if self._leaving is not None and not self._leaving.gone:
                 raise OSError("the driver hangs, and with it a process that cannot be ended")
             self._leaving = None
             if not library_is_here():
                 raise AbsentError(f"no NVIDIA driver ({LIBRARY} cannot be loaded)")
-            self.process = DriverProcess(self._reports)
+            self.process = process = DriverProcess(self._reports)
             self._looked = None
+            if self._closed.is_set():  # meanwhile
+                self._end()
+            return process
         return self.process
 
     def _end(self) -> None:

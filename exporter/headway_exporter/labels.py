@@ -112,37 +112,31 @@ PHASES: Final = (
 OUTCOMES: Final = ("committed", "failed", "aborted")
 REPLAY_RESULTS: Final = ("valid", "diverged", "unverifiable")
 
-DROP_REASONS: Final = (
-    "torn",
-    "too_long",
-    "version",
-    "malformed",
-    "unknown_kind",
-    "gap",
-    "overwritten",
-    "torn_step",
-    "bad_ring",
-    "ring_gone",
-    "unreadable",
-    "other_run",
-    "limit",
-    "future",
-    "writer",
-    "state_corrupt",
-    "state_foreign",
-    "state_newer",
-)
-"""Why something of the journals is not in the numbers.
+DROP_WORDS: Final = {
+    "torn": "a line of a journal that was cut off: its process died while it wrote it",
+    "too_long": "a line of a journal that is longer than any that Headway writes",
+    "version": "written by a version of Headway that this one does not read",
+    "malformed": "a line that is no event, or one that contradicts what is known",
+    "unknown_kind": "an event of a kind that is not known here",
+    "gap": "events that the journal itself lost; also once each time that XIDs may be missing, as the driver was not listened to",
+    "overwritten": "step records that the ring overwrote before they were read",
+    "torn_step": "step records that are damaged",
+    "bad_ring": "a file of steps that is none, or damaged in its head",
+    "ring_gone": "a file of steps that was gone before its end was read: lives came and went too fast, or while no sidecar looked, "
+    "or the pod went (nobody knows how many steps; those that a checkpoint or a later record vouches for count, without times)",
+    "unreadable": "a file that could not be read: permissions, or an error of the disk",
+    "other_run": "journals of another run in the same folder",
+    "limit": "beyond what the sidecar is willing to track",
+    "future": "a time that has not come yet",
+    "writer": "what the trainer could not record: a full or read-only disk; once it can write again there is a `gap` as well: do not "
+    "add the two",
+    "state_corrupt": "a damaged file of the state folder, set aside",
+    "state_foreign": "another pod's file in this pod's place of the state folder, set aside",
+    "state_newer": "a file of the state folder by a newer version, set aside",
+}
+"""Why something of the journals is not in the numbers, and what that means."""
 
-`gap`: events that the journal itself lost, and each time that the GPUs' driver was not listened to, so that XIDs may be missing;
-`overwritten`, `torn_step`: step records; `bad_ring`, `unreadable`: whole files;
-`ring_gone`: whole files of steps that were gone before they, or the last of them, were read: lives came and went too fast, or while no
-sidecar looked, or the pod went (nobody knows how many steps; those that a checkpoint or a later record vouches for count, without times);
-`other_run`: journals of another run in the same folder; `limit`: beyond what the sidecar is willing to track; `future`: a time
-that has not come yet; `writer`: what the trainer could not record
-(its events leave a `gap` as well, once it can write again: do not add the two); `state_…`: a file of the state folder that was damaged,
-of another pod, or of a newer version, and was set aside.
-"""
+DROP_REASONS: Final = tuple(DROP_WORDS)
 
 CLOCK_ANOMALIES: Final = ("wall_stepped", "mono_backwards", "negative_duration")
 
@@ -151,9 +145,18 @@ SIGNALS: Final = ("traces", "logs")
 EXPORT_OUTCOMES: Final = ("ok", "failed", "dropped")
 """`failed`: the endpoint did not take it; `dropped`: it was never tried."""
 
-REFUSALS: Final = ("tls", "credentials", "busy", "malformed", "timeout", "crowded", "configuration")
-"""Why the port turned a client away: no TLS or not the right certificate; no right name and password; too many requests, or passwords to
-check; no request that is understood; too slow; its place was needed for another one; the web configuration cannot be used."""
+REFUSAL_WORDS: Final = {
+    "tls": "no TLS, or not the right certificate",
+    "credentials": "no right name and password",
+    "busy": "too many requests at a time, or passwords to check",
+    "malformed": "no request that is understood",
+    "timeout": "too slow",
+    "crowded": "its place was needed for another one",
+    "configuration": "the web configuration cannot be used",
+}
+"""Why the port turned a client away."""
+
+REFUSALS: Final = tuple(REFUSAL_WORDS)
 
 GPU_SENSORS: Final = ("gpu", "memory")
 GPU_CLOCKS: Final = ("sm", "memory")

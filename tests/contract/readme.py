@@ -5,13 +5,20 @@ from __future__ import annotations
 import re
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import api_fields
 
 from headway.cli import COMMANDS
 from headway.doctor import findings
 from headway_exporter import schema
+from headway_exporter.labels import DROP_WORDS, REFUSAL_WORDS
+from headway_exporter.report.words import CAUSE_WORDS, REASON_WORDS, STATE_WORDS
+from headway_exporter.thresholds import DEFAULT, NAMES
 from headway_trainer import fault_schedule
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 README = Path(__file__).parents[2] / "README.md"
 
@@ -25,8 +32,28 @@ def commands_table() -> str:
     return "\n".join(["| command | what it does | extra it needs |", "|---|---|---|", *rows])
 
 
+def words_table(label: str, words: dict[str, str]) -> Callable[[], str]:
+    """What each value of a label means."""
+    rows = [f"| `{value}` | {meaning} |" for value, meaning in words.items()]
+    return lambda: "\n".join([f"| {label} | meaning |", "|---|---|", *rows])
+
+
+def reasons_table() -> str:
+    """Why an incident is recurring, and from how many times on."""
+    limits = {reason: next(name for name in NAMES if name.startswith(f"{reason}_")) for reason in REASON_WORDS}
+    rows = [
+        f"| `{reason}` | {meaning} | {getattr(DEFAULT, limits[reason])} |" for reason, meaning in REASON_WORDS.items()
+    ]
+    return "\n".join(["| reason | meaning | from |", "|---|---|--:|", *rows])
+
+
 SECTIONS = {
+    "causes": words_table("cause", CAUSE_WORDS),
     "commands": commands_table,
+    "dropped": words_table("reason", DROP_WORDS),
+    "reasons": reasons_table,
+    "refused": words_table("reason", REFUSAL_WORDS),
+    "states": words_table("state", STATE_WORDS),
     "doctor": findings.markdown_table,
     "faults": fault_schedule.markdown_table,
     "metrics": schema.markdown_table,

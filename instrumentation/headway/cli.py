@@ -23,7 +23,7 @@ OWN_PACKAGES: Final = ("headway", "headway_exporter", "headway_trainer", "headwa
 
 @dataclass(frozen=True)
 class Command:
-    """A sub-command: where its `main(argv) -> exit code` lives and which extra of the package it needs."""
+    """A sub-command: where its `main(argv) -> exit code` lives and which extras of the package it needs (as pip takes them: `a,b`)."""
 
     module: str
     summary: str
@@ -34,24 +34,24 @@ COMMANDS: Final[dict[str, Command]] = {
     "run": Command("headway.supervisor", "start a launcher and record what only the launcher knows"),
     "exporter": Command("headway_exporter.entry", "the sidecar: journal folder in, Prometheus metrics out", "exporter"),
     "doctor": Command("headway.doctor.cli", "check a set-up, and say what to do"),
-    "status": Command("headway_exporter.status_cli", "one look at a sidecar, in the terminal", "exporter"),
+    "status": Command("headway_exporter.status_cli", "one look at a sidecar, in the terminal"),
     "postmortem": Command(
         "headway_exporter.report.cli", "what became of a run, from its state folder: an HTML report", "exporter"
     ),
-    "incidents": Command("headway_exporter.listing.cli", "list and search the incidents of many runs", "exporter"),
+    "incidents": Command("headway_exporter.listing.cli", "list and search the incidents of many runs"),
     "advise": Command(
-        "headway_exporter.advise_cli",
-        "time-outs, checkpoint interval, restart budgets from a run's own data",
-        "exporter",
+        "headway_exporter.advise_cli", "time-outs, checkpoint interval, restart budgets from a run's own data"
     ),
     "train": Command("headway_trainer.cli", "the reference trainer (FSDP2 with NVRx's three layers)", "trainer"),
     "rules": Command("headway_alerts.cli", "render the Prometheus rules and alerts for one's own thresholds", "alerts"),
     "dashboards": Command("headway_dashboards.cli", "render the Grafana dashboards", "dashboards"),
-    "demo": Command("headway_trainer.demo.cli", "train with faults on this machine and watch it recover", "trainer"),
+    "demo": Command(
+        "headway_trainer.demo.cli", "train with faults on this machine and watch it recover", "exporter,trainer"
+    ),
     "experiment": Command(
         "headway_trainer.experiment.cli",
         "one fault schedule over ways to save and to restart, beside published figures",
-        "trainer",
+        "exporter,trainer",
     ),
 }
 

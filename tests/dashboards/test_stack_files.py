@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import blocks
 import pytest
 import yaml
 from packaging.requirements import Requirement
@@ -70,6 +72,23 @@ def test_compose_itself_understands_it() -> None:
     assert understood["services"].keys() == SERVICES.keys()
     assert understood["services"]["trainer"]["command"][:3] == ["headway", "run", "--"]
     assert understood["services"]["sidecar"]["environment"]["HEADWAY_RUN"] == "compose"
+
+
+def test_the_readme_starts_it_and_knows_where_it_is() -> None:
+    """Compose is given this file, and Grafana answers at the address that is named, on this machine only."""
+    (command,) = blocks.only(
+        "tests/dashboards/test_stack_files.py::test_the_readme_starts_it_and_knows_where_it_is"
+    ).commands()
+    assert shlex.split(command, comments=True) == [
+        "docker",
+        "compose",
+        "-f",
+        "dashboards/stack/compose.yaml",
+        "up",
+        "--build",
+    ]
+    (port,) = re.findall(r"http://localhost:(\d+)", command)
+    assert SERVICES["grafana"]["ports"] == [f"127.0.0.1:{port}:{port}"]
 
 
 def test_every_image_is_pinned() -> None:

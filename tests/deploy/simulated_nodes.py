@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -21,7 +22,10 @@ _UNSHARE: Final = ("unshare", "--mount", "--uts", *(() if os.getuid() == 0 else 
 
 
 def need_namespaces() -> None:
-    """Skips where the kernel or the container forbids them."""
+    """Skips where the kernel or the container forbids them, or the programs that make them are missing."""
+    for program in ("unshare", "mount", "hostname"):
+        if shutil.which(program) is None:
+            pytest.skip(f"{program} is not installed (Debian: apt install util-linux mount hostname)")
     tried = subprocess.run([*_UNSHARE, "hostname", "tried"], capture_output=True, text=True, timeout=30, check=False)
     if tried.returncode:
         pytest.skip(f"namespaces are not allowed here: {tried.stderr.strip()}")

@@ -178,8 +178,14 @@ def _wait_for(answering: Sidecar, process: subprocess.Popen[bytes], log: Path) -
     deadline = time.monotonic() + START_SECONDS
     while answering.status() is None:
         if process.poll() is not None or time.monotonic() > deadline:
-            raise DemoError(f"the sidecar does not answer; its output is in {log}")
+            raise DemoError(f"the sidecar does not answer{_last_word(log)}; its output is in {log}")
         time.sleep(0.1)
+
+
+def _last_word(log: Path) -> str:
+    """What the process said last, mostly what it lacks."""
+    lines = log.read_text(errors="replace").strip().splitlines()
+    return f" ({lines[-1].strip()})" if lines else ""
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:

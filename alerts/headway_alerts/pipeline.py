@@ -18,7 +18,7 @@ UNHEARD_SECONDS: Final = 600
 
 def group(config: Config) -> Group:
     """In the order of the design."""
-    return Group("headway-pipeline", FILE, (_silent(config), _down(config)))
+    return Group("headway-pipeline", FILE, (_silent(config), _down(config), _unwatched(config)))
 
 
 def _silent(config: Config) -> Alert:
@@ -86,6 +86,29 @@ unless on (run)
             + value_of(f"last_over_time(run:headway_pods_expected:max{{run=%q}}[{memory}])")
             + " pods. Nobody would see a failure on those that are missing, and other alerts may be silent because of it. See whether the "
             "pods are gone or only their sidecars."
+        ),
+        wait_seconds=config.sidecar_down_seconds,
+        keep_seconds=config.keep_firing_seconds,
+    )
+
+
+def _unwatched(config: Config) -> Alert:
+    memory = duration(config.sidecar_memory_seconds)
+    return Alert(
+        name="HeadwayRunUnwatched",
+        severity="critical",
+        # HeadwaySidecarDown does not know of it for good: how many pods there should be is known from witnesses too.
+        expr=f"""\
+run:headway_pods:count
+unless on (run)
+run:headway_witnesses:count
+unless on (run)
+last_over_time(run:headway_finished:max[{memory}]) == 1""",
+        summary=f"Nobody would be told if run {RUN} failed: {NUMBER} of its pods report, and the rules ask none of these",
+        description=(
+            f"What all pods of run {RUN} see, such as its steps, incidents and checkpoints, the rules read of a few of them only, its "
+            "witnesses, and none of these reports: most alerts on this run cannot fire. See whether the witnesses are gone, or were never "
+            "among the pods that this Prometheus scrapes; the rules' configuration says which pods are asked (witnesses)."
         ),
         wait_seconds=config.sidecar_down_seconds,
         keep_seconds=config.keep_firing_seconds,

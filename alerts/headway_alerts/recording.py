@@ -105,6 +105,7 @@ def _progress(seen: _Seen) -> tuple[Recording, ...]:
             f"time() - min by (run) ({seen.raw('headway_run_start_timestamp_seconds')})",
         ),
         Recording("run:headway_pods:count", _RUN, "count by (run) (pod:headway_ranks:max)"),
+        Recording("run:headway_witnesses:count", _RUN, f"count by (run) ({seen.raw('headway_ranks')})"),
         seen.max("headway_pods_expected"),
         Recording("run:headway_ranks:sum", _RUN, "sum by (run) (pod:headway_ranks:max)"),
         Recording("run:headway_finished:max", _RUN, f"max by (run) ({seen.raw('headway_state', _FINISHED)})"),

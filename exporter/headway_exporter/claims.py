@@ -10,6 +10,8 @@ from headway_exporter.labels import CAUSES
 from headway_exporter.origins import Claim, EvidenceClass, Standing
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from headway_exporter.causes import Diagnosis
     from headway_exporter.recoveries import Try
     from headway_exporter.runinfo import RunInfo
@@ -43,6 +45,30 @@ def claim(one: Try, pod_index: str, info: RunInfo) -> Claim:
             :MOST_RECORDS
         ],
         pods_expected=info.pods_expected,
+        dated=any(item.dated for item in items),
+        pod_ended=one.expected_layer == "orchestrator",
+    )
+
+
+def absence(
+    incident: str, pod_index: str, info: RunInfo, *, wall: float, began_wall: float, markers: Sequence[Marker]
+) -> Claim:
+    """That the pod was gone: what it claims of a failure that others know of, before its ranks start again and tell it themselves.
+
+    `wall` is the last sign of the pod's processes, `began_wall` when they began what they were in; seconds since 1970.
+    """
+    return Claim(
+        incident=incident,
+        pod_index=pod_index,
+        evidence="silence",
+        cause="node_lost",
+        confidence="likely",
+        node=info.node,
+        wall=wall,
+        began_wall=began_wall,
+        standings=tuple(_standing(marker, [], marker.progressed) for marker in markers if marker.rank is not None),
+        pods_expected=info.pods_expected,
+        pod_ended=True,
     )
 
 

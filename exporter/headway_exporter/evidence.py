@@ -75,6 +75,7 @@ def from_death(slot: Slot, seen: DeathSeen, wall: float) -> Evidence | None:
         slot.number,
         terminated=slot.terminated,
         silent_seconds=0.0 if seen.by == "silence" else _silence(slot, seen.mono),  # then nobody knows when it died
+        dated=seen.by == "lock",
     )
 
 

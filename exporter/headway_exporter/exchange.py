@@ -75,13 +75,16 @@ class Exchange:
         self._doubt_seconds = 0.0
         self._touched = -limits.pod_silent_seconds
 
-    def turn(self, mono: float, claims: Sequence[Claim]) -> list[VerdictSeen]:
+    def turn(self, mono: float, claims: Sequence[Claim], absence: Claim | None = None) -> list[VerdictSeen]:
         """Tells others what this pod knows of the failures that it awaits a verdict on; what was settled. Never raises OSError.
 
         Args:
             mono: CLOCK_MONOTONIC seconds.
             claims: one for each of them, oldest first.
+            absence: what this pod has to say of a failure that it did not notice itself; said if another pod knows of one.
         """
+        if absence is not None and self._known_to_others(absence.incident):
+            claims = [*claims, absence]
         self._forget({claim.incident for claim in claims})
         self._sign_of_life(mono)
         seen, trouble = [], None
@@ -95,6 +98,12 @@ class Exchange:
         return seen
 
     # One failure.
+
+    def _known_to_others(self, incident: str) -> bool:
+        folder = state_files.incident_folder(self._state_dir, self._run, incident)
+        with contextlib.suppress(OSError):  # what cannot be asked now is asked again
+            return _ID.fullmatch(incident) is not None and folder.is_dir()
+        return False
 
     def _settle(self, claim: Claim, mono: float) -> list[VerdictSeen]:
         folder = state_files.incident_folder(self._state_dir, self._run, claim.incident)

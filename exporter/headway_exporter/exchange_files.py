@@ -61,6 +61,8 @@ def parse_claim(content: bytes, incident: str, pod_index: str, place: str) -> Cl
             origin_rank=fields.whole("origin_rank"),
             node=fields.text("node"),
             pods_expected=fields.whole("pods_expected"),
+            dated=fields.raw.get("dated") is not False,
+            pod_ended=fields.raw.get("pod_ended") is True,
             offset_seconds=fields.number("offset_seconds"),
             uncertainty_seconds=abs(fields.number("uncertainty_seconds")),
             **fields.finding(),
@@ -86,6 +88,7 @@ def parse_verdict(content: bytes, incident: str, place: str) -> OriginVerdict:
             gpu_uuid=fields.text("gpu_uuid"),
             ambiguous=fields.raw.get("ambiguous") is True,
             claimed_by=fields.text("claimed_by"),
+            pod_ended=fields.raw.get("pod_ended") is True,
             **fields.finding(),
         )
     except (TypeError, ValueError) as error:

@@ -237,12 +237,17 @@ class Failures:
         else:
             self.recovering.current.add(evidence)
 
-    def restart(self, at: float, layer: str) -> None:
-        """A new process began, or training was entered again; several ranks of one restart count once."""
+    def restart(self, at: float, layer: str, *, complete: bool = True) -> None:
+        """A new process began, or training was entered again; several ranks of one restart count once.
+
+        `complete`: the group has as many ranks as before. If a pod was gone the orchestrator brought it back, for all pods.
+        """
         recovery = self.recovering
         if recovery is None or recovery.current.restarted is not None:
             return
-        layer = "orchestrator" if layer == "launcher" and recovery.current.container_ended else layer
+        one = recovery.current
+        if layer == "launcher" and (one.container_ended or (one.pod_ended and complete)):
+            layer = "orchestrator"
         self.incidents[-1].restarted_by(layer)
         recovery.restarted_by(layer, at)
         recovery.current.restarted_wall = self.incidents[-1].wall_of(at)

@@ -75,6 +75,10 @@ class Claim:
     records: tuple[tuple[int, str], ...] = ()
     """NVRx's, in their order: rank at the start of its process, kind."""
     pods_expected: int | None = None
+    dated: bool = True
+    """`wall` is when it happened; False: a process was found gone, and `wall` is its last sign."""
+    pod_ended: bool = False
+    """All of the pod's processes ended, launcher included: only the orchestrator can start it again."""
     offset_seconds: float = 0.0
     """Own clock minus the file server's."""
     uncertainty_seconds: float = 0.0
@@ -120,6 +124,8 @@ class OriginVerdict:
     """The evidence allows another origin: this is the best guess."""
     claimed_by: str = ""
     """The one pod that counts it."""
+    pod_ended: bool = False
+    """The pod where it began is gone as a whole, or was: only the orchestrator can start it again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,8 +161,12 @@ def resolve(claims: Iterable[Claim], live: Collection[str], silent: Iterable[Sil
     present = [pod for pod in by_pod if pod in live] or list(by_pod)
     counts = found.pod_index if found.pod_index in present else min(present, key=pod_order)
     others = dict.fromkeys([*found.alternatives, *_other_causes(told)])
+    ended = {claim.pod_index for claim in told if claim.pod_ended} | {pod.pod_index for pod in lost}
     return replace(
-        found, claimed_by=counts or "", alternatives=tuple(cause for cause in others if cause != found.cause)
+        found,
+        claimed_by=counts or "",
+        alternatives=tuple(cause for cause in others if cause != found.cause),
+        pod_ended=found.pod_index in ended,
     )
 
 
@@ -233,7 +243,7 @@ def _direct(case: _Case) -> OriginVerdict | None:
     candidates = [claim for claim in case.claims if claim.evidence == "direct"] + hung
     if not candidates:
         return None
-    tied = _earliest(candidates)
+    tied = _earliest([claim for claim in candidates if claim.dated] or candidates)
     first = min(tied, key=lambda claim: (claim.cause in HANGS, claim.at, pod_order(claim.pod_index)))
     if first.cause in HANGS:
         return None if case.lost else _hang(case, first, tied)

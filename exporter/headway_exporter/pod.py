@@ -14,7 +14,7 @@ from headway.events import Event
 from headway_exporter import bulk, gpu_join, losses, nic_join, podstate
 from headway_exporter import evidence as signs
 from headway_exporter.checkpoints import Checkpoints
-from headway_exporter.claims import claim
+from headway_exporter.claims import absence, claim
 from headway_exporter.failures import Failures
 from headway_exporter.gpus import Gpus
 from headway_exporter.health.cgroups import Container
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from headway_exporter.health.xids import XidTable
     from headway_exporter.observations import Observation
     from headway_exporter.origins import Claim
-    from headway_exporter.scene import Evidence
+    from headway_exporter.scene import Evidence, Marker
 
 _log = logging.getLogger("headway.exporter")
 
@@ -104,6 +104,7 @@ class Pod:
         self._launchers = 0
         self._launcher_gone = False
         self._gone_since = 0.0
+        self._vanished = False
         self.last_trace = 0.0
         self._told = 0
 
@@ -151,6 +152,21 @@ class Pod:
         """What this pod knows of the failures whose verdict it awaits, oldest first."""
         return [claim(one, self.pod_index, self.info) for one in self.failures.undecided.tries]
 
+    def absence(self) -> Claim | None:
+        """That this pod vanished and its ranks have not started again: for others who know of a failure; by itself it is none."""
+        if not self._vanished or self._incarnation is None:
+            return None
+        markers = self._markers()
+        began = max((marker.began for marker in markers), default=self._gone_since)
+        return absence(
+            self.failures.undecided.next_name(self._incarnation),
+            self.pod_index,
+            self.info,
+            wall=self.wall_of(self._gone_since),
+            began_wall=self.wall_of(began),
+            markers=markers,
+        )
+
     def losses_depend_on(self, slot: Slot) -> tuple[object, ...]:
         """What the losses of a slot's steps depend on besides the weights."""
         return slot.rank, *self.info.losses_depend_on
@@ -161,9 +177,9 @@ class Pod:
         That is no failure yet: the run may have been over, or told to end. If it goes on, the first process to start tells how long it was
         down, and that the pod vanished.
         """
-        for slot in self.slots.values():
-            if slot.alive:
-                slot.die(self.last_trace)
+        self._vanished = bool(self.alive) and self.failures.recovering is None
+        for slot in self.alive:
+            slot.die(self.last_trace)
         self._generation = (self._generation[0], self._launchers, self._generation[2] + 1)
         self._gone_since = self.last_trace
         self._launcher_gone = True
@@ -377,12 +393,14 @@ class Pod:
         if event.life == slot.life or event.life in slot.former_lives:
             return
         generation = self._note_generation(event)
+        self._vanished = False
         at, books = _ns(event.mono), self.ledger.slot(slot.number)
         again = slot.life is not None and generation > slot.generation
         if slot.life is not None and not slot.finished:
             if self.failures.last_opened < max(slot.started, slot.entered or 0.0):
                 self._unexplained(slot, event, again)
-            self.failures.restart(event.mono, "orchestrator" if again else "launcher")
+            complete = event.fields.get("world_size", 0) >= (self.info.world_size or 0)
+            self.failures.restart(event.mono, "orchestrator" if again else "launcher", complete=complete)
         books.process_started(
             at,
             run_mark=self.mark,
@@ -453,11 +471,7 @@ class Pod:
         self.ledger.failed(_ns(evidence.at))
 
     def _recover(self, evidence: Evidence) -> None:
-        markers = tuple(
-            signs.marker(slot, self.ledger.slot(slot.number).state)
-            for slot in self.slots.values()
-            if slot.life is not None and not slot.reserve
-        )
+        markers = self._markers()
         began = self.failures.fail(
             evidence,
             tip=self.ledger.tip or 0,
@@ -471,6 +485,14 @@ class Pod:
             gpu_join.began(self.failures, self.gpus)
             nic_join.began(self.failures, self.nics)
         self._out_of_memory(evidence.at, evidence.wall, self.failures.limits.oom_before_seconds)
+
+    def _markers(self) -> tuple[Marker, ...]:
+        """Where the ranks stand."""
+        return tuple(
+            signs.marker(slot, self.ledger.slot(slot.number).state)
+            for slot in self.slots.values()
+            if slot.life is not None and not slot.reserve
+        )
 
     def _out_of_memory(self, at: float, wall: float, within_seconds: float) -> None:
         """Whether the failure under way was the kernel's, which had no memory left."""

@@ -114,6 +114,11 @@ class Try:
         return any(item.kind == "container" for item in self.evidence)
 
     @property
+    def pod_ended(self) -> bool:
+        """All pods agree that one of them was gone as a whole."""
+        return self.verdict is not None and self.verdict.pod_ended
+
+    @property
     def cancelled(self) -> bool:
         """The launcher was told to end, and not because the orchestrator takes the pod away, to make another one."""
         return self.stopped and not any(item.kind == "disruption" for item in self.evidence)
@@ -130,6 +135,8 @@ class Try:
         kinds = {item.kind for item in self.evidence}
         if self.layer is not None:
             return self.layer
+        if self.pod_ended:
+            return "orchestrator"
         if kinds & _BY_ORCHESTRATOR or (self.evidence and self.evidence[0].kind == "stop"):
             return "orchestrator"
         return "launcher" if kinds & _BY_LAUNCHER else "in_process"

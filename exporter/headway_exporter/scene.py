@@ -68,6 +68,8 @@ class Evidence:
     """What it says that a program's fault came again (`gpu_evidence.Hint`)."""
     sure: bool = True
     """What `category` says is beyond doubt."""
+    dated: bool = True
+    """Somebody saw it happen at that time. Of a process that was only found gone `at` is its last sign, and it may have lived on."""
     path: str = ""
     """File that was kept, as the trainer's container sees it."""
     size_bytes: int | None = None
@@ -156,8 +158,11 @@ class Scene:
 
     @property
     def first_direct(self) -> Evidence | None:
-        """Earliest evidence of a rank's own failure."""
-        return next(iter(self.direct()), None)
+        """Earliest evidence of a rank's own failure; before a process that was only found gone, one of whose end somebody told."""
+        found = self.direct()
+        if not found or found[0].dated:
+            return next(iter(found), None)
+        return next((item for item in found if item.kind in ("exception", "exit")), found[0])
 
     def direct(self) -> list[Evidence]:
         """Evidence of ranks' own failures, earliest first; those killed in the clean-up and those that echo left out."""

@@ -209,8 +209,8 @@ class Sidecar:
         if exchange is None or store is None or store.superseded or self._stopping.is_set():
             return  # superseded: the pod is another sidecar's now
         with self._lock:
-            claims = self._pod.claims()
-        seen = exchange.turn(clock.monotonic(), claims)
+            claims, absence = self._pod.claims(), self._pod.absence()
+        seen = exchange.turn(clock.monotonic(), claims, absence)
         with self._lock:
             self._pod.fold(seen)
             self._pod.dropped += exchange.dropped

@@ -44,10 +44,15 @@ class Undecided:
         """
         if incarnation is None:
             return None
-        before = self._failed.pop(incarnation, 0)
-        self._failed[incarnation] = before + 1
+        name = self.next_name(incarnation)
+        self._failed[incarnation] = self._failed.pop(incarnation, 0) + 1
         if len(self._failed) > _MOST_INCARNATIONS:
             del self._failed[next(iter(self._failed))]
+        return name
+
+    def next_name(self, incarnation: str) -> str:
+        """What the next failure of the incarnation will be called."""
+        before = self._failed[incarnation]
         name = incarnation if before == 0 else f"{incarnation} again {before}"
         return incident_id(self._run, name, self._pod_index, 0.0)
 

@@ -425,4 +425,36 @@ CASES: tuple[Case, ...] = (
             },
         },
     ),
+    Case(
+        "HeadwayRunUnwatched",
+        # Pods 11 and 12 are no witnesses; the one that is goes, and comes back.
+        {
+            **{one("headway_ranks", pod): "1x400" for pod in ("11", "12")},
+            one("headway_ranks", "10"): "1x40 stale _x59 1x300",
+        },
+        silent="15m",
+        fires="15m15s",
+        resolved="31m",
+        expected=Expected(
+            "critical",
+            "Nobody would be told if run demo failed: 2 of its pods report, and the rules ask none of these",
+            "What all pods of run demo see, such as its steps, incidents and checkpoints, the rules read of a few of them only, its "
+            "witnesses, and none of these reports: most alerts on this run cannot fire. See whether the witnesses are gone, or were never "
+            "among the pods that this Prometheus scrapes; the rules' configuration says which pods are asked (witnesses).",
+        ),
+        near={
+            "one witness is left": {one("headway_ranks", pod): "1x400" for pod in ("11", "12", "20")},
+            "a witness that is away for a moment": {
+                one("headway_ranks", "11"): "1x400",
+                one("headway_ranks", "10"): "1x40 stale _x15 1x300",
+            },
+            "pods that have names": {one("headway_ranks", pod): "1x400" for pod in ("node-11", "node-12")},
+            "nobody is left at all": {one("headway_ranks", pod): "1x40 stale" for pod in ("10", "11")},
+            "the run finished": {
+                one("headway_ranks", "11"): "1x400",
+                one("headway_ranks", "10"): "1x40 stale",
+                one("headway_state", "10", state="finished"): "1x40 stale",
+            },
+        },
+    ),
 )

@@ -118,6 +118,9 @@ OTHER_WAYS = {
             "30m",
         )
     },
+    "HeadwayRunUnwatched": {
+        "no pod ever was a witness": ({one("headway_ranks", pod): "1x100" for pod in ("17", "18")}, "5m15s"),
+    },
 }
 """Alerts that have more than one reason to fire: series and time."""
 

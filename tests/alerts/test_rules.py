@@ -47,6 +47,7 @@ DESIGNED = {
     "HeadwayNicDown": {"warning"},
     "HeadwayTrainerSilent": {"warning"},
     "HeadwaySidecarDown": {"critical"},
+    "HeadwayRunUnwatched": {"critical"},
 }
 """Alerts that people's routes rely on, with their severities: a contract."""
 

@@ -126,6 +126,9 @@ def answer(pod: Pod, names: Any) -> dict[str, Any]:
         "training_goodput": totals.training_goodput,
         "infrastructure_goodput": totals.infrastructure_goodput,
         "restarts": {layer: count for layer, count in pod.failures.restarts.items() if count},
+        "origins": ", ".join(
+            f"{one.diagnosis.cause} on rank {one.diagnosis.origin}" for one in pod.failures.recoveries
+        ),
         "recoveries": len(pod.failures.recoveries),
         "same_checkpoint_loads": pod.failures.same_checkpoint_loads,
         "clock_anomalies": sum(pod.clock_anomalies.values()),

@@ -28,6 +28,8 @@ def records(*pairs: tuple[int, str], at: float = 1.0) -> Evidence:
 BOTH = (standing(0), standing(1))
 RAISED = sign("exception", 0.1, 1, category="numeric_nan")
 KILLED = sign("death", 0.1, 1)
+FOUND = sign("death", 0.05, 0, dated=False)
+"""Gone when somebody looked: it may have died later than that."""
 ECHO = sign("echo", 0.2, 0)
 
 CASES: dict[str, tuple[list[Evidence], dict[str, Any], tuple[str, int | None, str, tuple[str, ...]]]] = {
@@ -41,6 +43,26 @@ CASES: dict[str, tuple[list[Evidence], dict[str, Any], tuple[str, int | None, st
         [KILLED, sign("exit", 2, 1, exit_code=-9)],
         {},
         ("process_killed", 1, "confirmed", ("host_oom",)),
+    ),
+    "two were found gone, and the launcher names the second one": (
+        [FOUND, sign("death", 0.1, 1, dated=False), sign("exit", 2, 1, exit_code=-9)],
+        {},
+        ("process_killed", 1, "confirmed", ("host_oom",)),
+    ),
+    "one was found gone, and another one's end was seen": (
+        [FOUND, KILLED],
+        {},
+        ("process_killed", 0, "likely", ("process_exited", "host_oom")),
+    ),
+    "one was found gone, and another one told why it failed": (
+        [FOUND, RAISED],
+        {},
+        ("numeric_nan", 1, "confirmed", ()),
+    ),
+    "two were found gone, and the launcher only tells of its own end": (
+        [FOUND, sign("death", 0.1, 1, dated=False), sign("launcher_exit", 3, exit_code=1)],
+        {},
+        ("process_killed", 0, "likely", ("process_exited", "host_oom")),
     ),
     "out of memory by the container's word": (
         [KILLED, sign("exit", 2, 1, exit_code=-9)],

@@ -169,6 +169,19 @@ def test_a_pod_that_is_gone_is_where_it_began(pods: Pods) -> None:
     assert seen.verdict.claimed_by == "0"
 
 
+def test_a_pod_that_vanished_answers_only_who_asks(pods: Pods) -> None:
+    """Its absence is a failure only where another pod knows of one; then it settles like any claim."""
+    gone = of(claim(0, "silence", cause="node_lost", confidence="likely", pod_ended=True))
+    assert pods.exchanges[0].turn(pods.mono, [], gone) == []
+    assert not pods.folder.exists()
+    pods.turn(1, of(claim(1)))
+    assert pods.exchanges[0].turn(pods.mono, [], gone) == []
+    assert (pods.folder / "0.json").exists()
+    [seen] = pods.exchanges[0].turn(pods.mono + AFTER + 1, [], gone)
+    assert seen.verdict is not None
+    assert (seen.verdict.cause, seen.verdict.pod_index, seen.verdict.pod_ended) == ("node_lost", "0", True)
+
+
 def test_a_pod_between_life_and_silence_is_waited_for(pods: Pods) -> None:
     """A sidecar that is slow to write is not a lost node."""
     pods.lives(2, LIMITS.pod_live_seconds + 5)
@@ -396,7 +409,14 @@ def test_what_is_written_is_what_is_read() -> None:
     pod = Pod("story", "1", shared_verdicts=True)
     assert pod.claims() == []
     one = of(
-        standing(killed(1, 3), 3, step_age_seconds=1.5, sampled_age_seconds=0.5, in_collective=False, phase="eval"),
+        standing(
+            killed(1, 3, dated=False, pod_ended=True),
+            3,
+            step_age_seconds=1.5,
+            sampled_age_seconds=0.5,
+            in_collective=False,
+            phase="eval",
+        ),
         records=((3, "EXCEPTION"),),
         offset_seconds=-3.25,
     )

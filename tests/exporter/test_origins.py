@@ -108,6 +108,14 @@ CASES = {
     "two deaths that the clocks cannot tell apart": Case(
         [killed(0, 0, 100.03), killed(1, 2, 100.0), claim(2)], ("process_killed", 2, "1", "confirmed", True, "1")
     ),
+    "a rank that was found gone, and a death that was seen later": Case(
+        [killed(0, 0, 90.0, dated=False), killed(1, 2, 100.0), claim(2)],
+        ("process_killed", 2, "1", "confirmed", False, "1"),
+    ),
+    "two ranks that were found gone": Case(
+        [killed(0, 0, 90.0, dated=False), killed(1, 2, 100.0, dated=False), claim(2)],
+        ("process_killed", 0, "0", "confirmed", False, "0"),
+    ),
     "two causes that the clocks cannot tell apart": Case(
         [killed(0, 0, 100.03, cause="cuda_oom"), killed(1, 2, 100.0)], ("process_killed", 2, "1", "unknown", True, "1")
     ),

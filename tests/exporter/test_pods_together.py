@@ -39,9 +39,14 @@ class Pod:
     sidecar: Sidecar
     trainers: list[subprocess.Popen[str]] = field(default_factory=list)
 
-    def train(self, *acts: str, cycle: int = 0) -> subprocess.Popen[str]:
+    def train(self, *acts: str, cycle: int = 0, world: int = 3) -> subprocess.Popen[str]:
         """The pod's one rank."""
-        ranks = {"RANK": str(self.number), "WORLD_SIZE": "3", "HEADWAY_PODS": "3", "HEADWAY_NODE": f"n{self.number}"}
+        ranks = {
+            "RANK": str(self.number),
+            "WORLD_SIZE": str(world),
+            "HEADWAY_PODS": "3",
+            "HEADWAY_NODE": f"n{self.number}",
+        }
         started = trainer(self.folder, 0, *acts, cycle=cycle, **(self.environ | ranks))
         self.trainers.append(started)
         return started
@@ -120,7 +125,8 @@ def recover(found: list[Pod]) -> None:
             process.kill()
             process.communicate()
         one.trainers.clear()
-    again = [one.train("meet", "enter=b", "load=4", "steps=5-9", "commit=8", "finish=9", cycle=1) for one in found]
+    acts = ("meet", "enter=b", "load=4", "steps=5-9", "commit=8", "finish=9")
+    again = [one.train(*acts, cycle=1, world=len(found)) for one in found]
     meet(*again)
     finish(*again)
 

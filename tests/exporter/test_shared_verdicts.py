@@ -235,6 +235,65 @@ def test_a_pod_that_comes_back_tells_that_it_was_gone() -> None:
     assert (verdict.cause, verdict.pod_index, verdict.claimed_by) == ("node_lost", "2", "2")
 
 
+def lost_and_others() -> tuple[Telling, list[Telling]]:
+    """Pod 2 vanished and its sidecar is back, its ranks are not; the others saw their collectives break."""
+    pods = [Telling(number) for number in range(3)]
+    for one in pods[:2]:
+        one.echo(0, one.now + 0.1)
+    again(pods[2])
+    pods[2].pod.came_back()
+    return pods[2], pods[:2]
+
+
+def test_a_pod_that_is_back_before_its_ranks_answers_for_them() -> None:
+    """Else it looks alive and well when the others settle where it began, and a lost pod becomes a failure of nobody."""
+    lost, others = lost_and_others()
+    said = lost.pod.absence()
+    assert said is not None
+    claims = [claim for one in others for claim in one.pod.claims()]
+    assert {said.incident} == {claim.incident for claim in claims}
+    assert (said.evidence, said.node, said.wall) == ("silence", "n2", WALL + lost.now)
+    assert lost.pod.claims() == []  # by itself it is no failure: the run may have been over
+    verdict = resolve([*claims, said], {"0", "1", "2"})
+    assert (verdict.cause, verdict.pod_index, verdict.claimed_by, verdict.pod_ended) == ("node_lost", "2", "2", True)
+    lost.begin(lost.now + 60)
+    assert lost.pod.absence() is None
+    [claim] = lost.pod.claims()
+    assert (claim.incident, claim.evidence, claim.pod_ended) == (said.incident, "silence", True)
+
+
+def test_a_pod_that_was_down_already_answers_nothing() -> None:
+    """Of a failure that it knows it has a claim, and a rank that ended in order was not lost with its pod."""
+    failed = Telling(2)
+    failed.die(0, failed.now)
+    failed.pod.came_back()
+    assert failed.pod.absence() is None
+    assert len(failed.pod.claims()) == 1
+    over = Telling(2)
+    for slot in (0, 1):
+        over.event(slot, "train_finished", over.now, step=10)
+        over.event(slot, "process_exited", over.now)
+        over.die(slot, over.now)
+    over.pod.came_back()
+    assert over.pod.absence() is None
+
+
+@pytest.mark.parametrize(("ranks", "layer"), [(6, "orchestrator"), (4, "launcher")])
+def test_a_pod_that_the_orchestrator_brought_back_counts_once_for_all(ranks: int, layer: str) -> None:
+    """The others' launchers only join it again; where they go on without it nobody brought anything back."""
+    lost, others = lost_and_others()
+    said = lost.pod.absence()
+    assert said is not None
+    claims = [claim for one in others for claim in one.pod.claims()]
+    verdict = resolve([*claims, said], {"0", "1", "2"})
+    for one, claim in zip(others, claims, strict=True):
+        one.take(verdict, claim)
+        assert one.pod.failures.incidents[-1].expected_layer == "orchestrator"
+        one.pods = ranks // 2
+        one.recover()
+    assert [dict(one.pod.failures.restarts) for one in others] == [{layer: 1}] * 2
+
+
 @pytest.mark.parametrize("ended_by", ["watchdog", "launcher"])
 def test_a_rank_that_was_cleared_away_is_no_origin(ended_by: str) -> None:
     """NCCL's watchdog aborts a rank whose peer is gone, and a launcher ends its workers because another pod's failed: both are echoes."""

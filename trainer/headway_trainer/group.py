@@ -16,7 +16,7 @@ from headway.distributed import agree_incarnation
 from headway.nvrx.gloo import gloo_sockets
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 
 @dataclass(frozen=True)
@@ -72,8 +72,8 @@ def join(device: torch.device, *, iteration: int, timeout_seconds: float) -> Gro
 
     Args:
         device: of this rank; decides between NCCL and gloo.
-        iteration: in-process restarts so far; with the launcher's cycle it names a store that no earlier
-            incarnation used (a second group on the same keys would hang).
+        iteration: in-process restarts so far; it names keys that no earlier incarnation used (a second group on the same ones
+            would hang).
         timeout_seconds: of every collective.
     """
     environ = os.environ
@@ -87,7 +87,7 @@ def join(device: torch.device, *, iteration: int, timeout_seconds: float) -> Gro
         multi_tenant=True,
         timeout=timedelta(seconds=timeout_seconds),
     )
-    store = PrefixStore(f"{environ.get('TORCHELASTIC_RESTART_COUNT', '0')}/{iteration}", base)
+    store = PrefixStore(_prefix(environ, iteration, lasting=agent_hosts_store), base)
     with gloo_sockets():
         dist.init_process_group(
             "nccl" if device.type == "cuda" else "gloo",
@@ -98,6 +98,20 @@ def join(device: torch.device, *, iteration: int, timeout_seconds: float) -> Gro
             device_id=device if device.type == "cuda" else None,
         )
     return Group(rank, world_size, agree_incarnation(store, rank), device)
+
+
+def _prefix(environ: Mapping[str, str], iteration: int, *, lasting: bool) -> str:
+    """Keys of this incarnation alone, the same ones on every rank.
+
+    The launcher's count of restarts is left out wherever it can be: each pod's launcher counts those that its own ranks asked for, and
+    ranks whose pods differ in it would never meet. A store of rank 0's process is new with every launcher cycle and needs no such number.
+
+    Args:
+        environ: of this process.
+        iteration: in-process restarts so far.
+        lasting: the store is the launcher's own and keeps the keys of earlier cycles.
+    """
+    return f"{environ.get('TORCHELASTIC_RESTART_COUNT', '0')}/{iteration}" if lasting else f"{iteration}"
 
 
 def leave() -> None:

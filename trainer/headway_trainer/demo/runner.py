@@ -58,8 +58,9 @@ def launcher_command(
     *,
     heartbeat_timeout_seconds: int = 8,
     max_restarts: int = 6,
+    more: Sequence[str] = (),
 ) -> list[str]:
-    """`headway run -- ft_launcher … -m headway_trainer …`, in this very Python."""
+    """`headway run -- ft_launcher … -m headway_trainer …`, in this very Python; `more` options of the launcher replace those here."""
     launcher = [sys.executable, "-m", "nvidia_resiliency_ext.fault_tolerance.launcher"]
     options = {
         "--nproc-per-node": ranks,
@@ -72,7 +73,8 @@ def launcher_command(
         "--ft-workload-check-interval": 1,
     }
     flags = [str(word) for pair in options.items() for word in pair]
-    return [sys.executable, "-m", "headway", "run", "--", *launcher, *flags, "-m", "headway_trainer", *trainer_options]
+    trainer = ["-m", "headway_trainer", *trainer_options]
+    return [sys.executable, "-m", "headway", "run", "--", *launcher, *flags, *more, *trainer]
 
 
 @contextlib.contextmanager

@@ -17,6 +17,12 @@ from headway.cli import COMMANDS, main
 if TYPE_CHECKING:
     from pathlib import Path
 
+OTHERS = {
+    "--backoff": "python -m headway_trainer.orchestrator",
+    "--longest-backoff": "python -m headway_trainer.orchestrator",
+    "--max-restarts": "ft_launcher",
+}
+"""Options of other programs that the documents name by themselves, and whose."""
 NAMES = [str(path.relative_to(blocks.ROOT)) for path in blocks.DOCUMENTS]
 
 
@@ -51,6 +57,9 @@ def test_every_test_that_is_named_reads_the_document() -> None:
 def test_no_option_is_misspelt(name: str) -> None:
     """Whatever `headway` is told in a document, in a block or in passing, it understands."""
     for words in blocks.typed((blocks.ROOT / name).read_text()):
+        if re.match(r"--[a-z]", words[0]):
+            unknown = [word for word in words if re.match(r"--[a-z]", word) and not anywhere(word.partition("=")[0])]
+            assert unknown == [], f"no command has it: {words}"
         if words[0] != "headway" or len(words) < 2 or not re.fullmatch(r"[a-z]+", words[1]):
             continue
         assert words[1] in COMMANDS, words
@@ -99,6 +108,12 @@ def test_commands_are_found_wherever_they_stand() -> None:
 def functions(file: Path) -> set[str]:
     """The tests of a file."""
     return {node.name for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.FunctionDef)}
+
+
+def anywhere(option: str) -> bool:
+    """Whether a sub-command has this option, or options that begin so (`--simulation.…`); a few are other programs'."""
+    known = {one for command in COMMANDS for one in options(command)} | OTHERS.keys()
+    return option in known or (option.endswith("…") and any(one.startswith(option[:-1]) for one in known))
 
 
 @cache

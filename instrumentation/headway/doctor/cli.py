@@ -111,6 +111,7 @@ def _versions(
         gpus=_gpus(answers.get("driver")),
         command=command or journals.get("command"),
         settings={} if command else journals.get("settings", {}),
+        silences=journals.get("silences", {}),
         rethrow=environ.get("TORCH_NCCL_RETHROW_CUDA_ERRORS"),
     )
     yield from checks_versions.all_checks(seen)

@@ -34,7 +34,7 @@ CHECKS: Final = {
     "nvrx": "a version of NVRx that is tested, and what it needs without saying so",
     "no-gpu": "what of NVRx does not work where there is no GPU",
     "heartbeats": "hangs are noticed: heartbeat time-outs are off by default in NVRx 0.6 and later",
-    "time-outs": "soft < hard < heartbeat, of what the trainer says is in force",
+    "time-outs": "soft < hard < heartbeat and barrier, of what is in force, each well above the longest silence seen",
     "advice": "what `headway advise` would change, from the run's own longest silences",
     "nccl": "NCCL's errors leave the process alive for in-process restart",
 }

@@ -222,6 +222,16 @@ def test_a_run_of_which_nothing_is_known_has_a_headline() -> None:
     assert found.verdict.headline.startswith("Finished at step")
 
 
+def test_a_long_name_does_not_drown_the_headline(tmp_path: Path) -> None:
+    """A node's name comes from a journal, and may be anything."""
+    story = loop()
+    assert story.open is not None
+    story.open["origin"]["node"] = "W" * 300
+    headline = told(story, tmp_path).verdict.headline
+    assert "W" * 64 in headline
+    assert "W" * 65 not in headline
+
+
 def test_advice_of_another_module_is_shown(tmp_path: Path) -> None:
     """What `headway advise` says has its place in each form, its texts escaped."""
 

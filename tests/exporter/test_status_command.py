@@ -198,6 +198,12 @@ NAMES = (
 )
 
 
+def test_before_the_first_step() -> None:
+    """A pod that has done nothing yet is not shown at the highest step 0."""
+    lines = glance.lines({"run": "mine", "pod_index": "0", "step": None, "high_water_step": 0}, 1.8e9)
+    assert [line.split(None, 1)[1] for line in lines if line.startswith("step")] == ["none yet"]
+
+
 @given(st.dictionaries(st.sampled_from(NAMES), JSON))
 def test_no_answer_breaks_it(document: dict[str, Any]) -> None:
     """Whoever answers at that port may be anybody: always the same eight lines, and nothing in them that steers a terminal."""

@@ -54,6 +54,11 @@ _SAVED: Final = ""
 _SLOT_JOURNAL: Final = re.compile(r"slot-(0|[1-9][0-9]{0,3})\.jsonl")
 
 
+def slot_journals(folder: Path) -> list[str]:
+    """Names of the ranks' journals there."""
+    return [name for name in entries(folder) if _SLOT_JOURNAL.fullmatch(name)]
+
+
 class Follower:
     """Reads everything below `directory / run`; call `poll` from one thread, a few times a second or when `wake` is set."""
 
@@ -263,7 +268,7 @@ class Follower:
         for name in entries(self._directory):
             if name == self._run or name in self._other_runs or len(self._other_runs) >= MOST_NAMES:
                 continue
-            journals = [item for item in entries(self._directory / name) if _SLOT_JOURNAL.fullmatch(item)]
+            journals = slot_journals(self._directory / name)
             if journals:
                 self._other_runs.add(name)
                 self._dropped["other_run"] += len(journals)

@@ -19,8 +19,7 @@ def lines(status: Mapping[str, Any], wall: float) -> list[str]:
     rows = {
         "run": f"{fields.text(status.get('run'), 128)}, pod {fields.text(status.get('pod_index'), 128)}",
         "state": _state(status, wall),
-        "step": f"{_whole(status.get('step'))} of {_whole(status.get('total_steps'))}, "
-        f"highest {_whole(status.get('high_water_step'))}",
+        "step": _step(status),
         "goodput": f"{share(fields.number(status.get('training_goodput')))} training, "
         f"{share(fields.number(status.get('infrastructure_goodput')))} infrastructure",
         "checkpoint": _checkpoint(saved, wall) + f"; {plural(fields.count(queue.get('depth')), 'save')} under way",
@@ -43,6 +42,13 @@ def _state(status: Mapping[str, Any], wall: float) -> str:
         if state
         else "no trainer yet"
     )
+
+
+def _step(status: Mapping[str, Any]) -> str:
+    step, highest = status.get("step"), status.get("high_water_step")
+    if fields.whole(step) is None and not fields.whole(highest):
+        return "none yet"
+    return f"{_whole(step)} of {_whole(status.get('total_steps'))}, highest {_whole(highest)}"
 
 
 def _checkpoint(saved: Mapping[str, Any], wall: float) -> str:

@@ -1,4 +1,7 @@
-"""`headway status [URL]`: one look at a sidecar, in the terminal; also a probe, by its exit code."""
+"""`headway status [URL | FOLDER]`: one look at a sidecar, in the terminal; also a probe, by its exit code.
+
+Where no sidecar is, the journals themselves are read.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,10 @@ import sys
 import time
 from http import HTTPStatus
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from headway.command_line import Parser
+from headway.environment import Identity
 from headway_exporter import glance
 from headway_exporter.report import fields
 from headway_exporter.terminal import columns, cut, printed
@@ -30,6 +34,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Prints how the pod is; returns the exit code: 0, 1 when the sidecar does not answer or is not well, 2 for bad usage."""
     parser = _parser(os.environ)
     options = parser.parse_args(argv)
+    identity = Identity.from_env(os.environ)
+    if options.target is not None and "://" not in options.target:
+        return _of_journals(options, Path(options.target).absolute(), identity, asked=True)
+    options.url = options.target or os.environ.get("HEADWAY_STATUS_URL") or DEFAULT_URL
+    by_default = options.target is None and not os.environ.get("HEADWAY_STATUS_URL")
     access = _access(parser, options, os.environ)
     try:
         code, body = ask(options.url, "/healthz", access, SECONDS)
@@ -38,22 +47,43 @@ def main(argv: Sequence[str] | None = None) -> int:
             if code == HTTPStatus.SERVICE_UNAVAILABLE:  # it is well, and has yet to read its memory
                 return printed([_words(body)], PROGRAM)
     except AskError as error:
-        return _failed(str(error), 2 if error.usage else 1)
+        failed = _failed(str(error), 2 if error.usage else 1)
+        if not error.usage and by_default:
+            _of_journals(options, identity.directory, identity, asked=False)
+        return failed
     if code != HTTPStatus.OK:
         return _failed(f"{options.url} answers {code}: {_words(body)}")
-    return _shown(options, body)
+    return _answered(options, body)
 
 
-def _shown(options: argparse.Namespace, body: bytes) -> int:
+def _of_journals(options: argparse.Namespace, folder: Path, identity: Identity, *, asked: bool) -> int:
+    """`asked`: for this folder; else that there is nothing in it is no news."""
+    from headway_exporter import journal_status  # what it takes a probe need not load each time
+
+    named = options.run or os.environ.get("HEADWAY_RUN", "")
+    try:
+        status = journal_status.read(folder, identity.pod_index, named or identity.run, only=not named)
+    except journal_status.NothingToReadError as error:
+        return _failed(str(error), 2 if error.usage else 1) if asked else 1
+    note = f"{'journals':<11} {folder}, read just now, without what a sidecar remembers"
+    return _shown(options.format, status, note)
+
+
+def _answered(options: argparse.Namespace, body: bytes) -> int:
     try:
         status = json.loads(body)
     except (ValueError, RecursionError):
         status = None
     if not isinstance(status, dict):
         return _failed(f"{options.url}/status.json is not what a sidecar answers")
-    if options.format == "json":
+    return _shown(options.format, status)
+
+
+def _shown(style: str, status: dict[str, Any], *notes: str) -> int:
+    if style == "json":
         return printed([json.dumps(status, indent=2)], PROGRAM)
-    return printed([cut(line, columns()) for line in glance.lines(status, time.time())], PROGRAM)
+    lines = [*glance.lines(status, time.time()), *(fields.text(note, 1_000) for note in notes)]
+    return printed([cut(line, columns()) for line in lines], PROGRAM)
 
 
 def _words(body: bytes) -> str:
@@ -82,16 +112,23 @@ def _access(parser: Parser, options: argparse.Namespace, environ: Mapping[str, s
 def _parser(environ: Mapping[str, str]) -> Parser:
     parser = Parser(
         PROGRAM,
-        description="Asks a sidecar how its pod is. The password is read from a file or from HEADWAY_STATUS_PASSWORD: what stands on the "
-        "command line everybody on the machine can read.",
-        epilog="Exit codes: 0 the sidecar is well, whatever its pod is; 1 it is not, or does not answer within 5 s; 2 bad usage.",
+        description="Asks a sidecar how its pod is, or reads its journals where there is none. The password is read from a file or from "
+        "HEADWAY_STATUS_PASSWORD: what stands on the command line everybody on the machine can read.",
+        epilog="Where no address is given and no sidecar answers at the default one, journals that lie in HEADWAY_DIR are shown all the "
+        "same. Exit codes: 0 the sidecar is well, or the given journals were read, whatever the pod is; 1 it is not, or does not answer "
+        "within 5 s; 2 bad usage.",
     )
     parser.add_argument(
-        "url",
+        "target",
         nargs="?",
-        metavar="URL",
-        default=environ.get("HEADWAY_STATUS_URL") or DEFAULT_URL,
-        help="where the sidecar listens (HEADWAY_STATUS_URL, default %(default)s)",
+        metavar="URL|FOLDER",
+        help=f"where the sidecar listens (HEADWAY_STATUS_URL, default {DEFAULT_URL}); or a journal folder, which is read without a sidecar",
+    )
+    parser.add_argument(
+        "--run",
+        metavar="NAME",
+        default="",
+        help="of the runs in a journal folder (HEADWAY_RUN, default the only one there)",
     )
     for option, words in (
         ("--ca-file", "certificates of who signed the sidecar's (default: those that the system trusts)"),

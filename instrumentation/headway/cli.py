@@ -34,7 +34,7 @@ COMMANDS: Final[dict[str, Command]] = {
     "run": Command("headway.supervisor", "start a launcher and record what only the launcher knows"),
     "exporter": Command("headway_exporter.entry", "the sidecar: journal folder in, Prometheus metrics out", "exporter"),
     "doctor": Command("headway.doctor.cli", "check a set-up, and say what to do"),
-    "status": Command("headway_exporter.status_cli", "one look at a sidecar, in the terminal"),
+    "status": Command("headway_exporter.status_cli", "one look at a sidecar or a journal folder, in the terminal"),
     "postmortem": Command(
         "headway_exporter.report.cli", "what became of a run, from its state folder: an HTML report", "exporter"
     ),

@@ -103,7 +103,8 @@ KINDS: Final[Mapping[str, Kind]] = {
                 TABLE,
                 "what is in force, name to number or short text: total_steps, checkpoint_interval_steps, "
                 "in_process_restart_budget, heartbeat_initial_seconds, heartbeat_rank_seconds, soft_timeout_seconds, hard_timeout_seconds, "
-                "collective_timeout_seconds, config_fingerprint, text_fingerprint (where any of them changes, losses cannot be compared)",
+                "barrier_timeout_seconds, completion_timeout_seconds, collective_timeout_seconds, "
+                "config_fingerprint, text_fingerprint (where any of them changes, losses cannot be compared)",
             ),
             "pods_expected": Field(INTEGER, "pods that the run should have"),
             "life_lock": Field(FLAG, "whether the kernel will tell of this life's death"),

@@ -7,7 +7,6 @@ import re
 import shutil
 import subprocess
 import time
-import urllib.error
 import urllib.request
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -15,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
+from alertmanager_process import alertmanager_of
 
 from headway_alerts import catalogue
 from headway_alerts.config import Config
-from headway_trainer.demo import runner
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
     from headway_alerts.model import Alert
 
 EXAMPLE = Path(__file__).parents[2] / "alerts" / "alertmanager.yaml"
-SERVER = shutil.which("alertmanager") or shutil.which("prometheus-alertmanager")
 RECEIVERS = {"critical": "page", "warning": "ticket", "info": "channel"}
 ALERTS = list(catalogue.alerts(Config()))
 
@@ -82,37 +80,8 @@ def test_an_unknown_severity_is_not_lost() -> None:
 @pytest.fixture(scope="module")
 def alertmanager(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Address of a real one with the example's configuration."""
-    if SERVER is None:
-        pytest.skip("alertmanager is not installed")
-    address = f"127.0.0.1:{runner.free_ports()}"
-    folder = tmp_path_factory.mktemp("alertmanager")
-    command = [
-        SERVER,
-        f"--config.file={EXAMPLE}",
-        f"--storage.path={folder}",
-        f"--web.listen-address={address}",
-        "--cluster.listen-address=",
-    ]
-    with (folder / "log").open("w") as log, subprocess.Popen(command, stdout=log, stderr=log) as process:
-        try:
-            for _ in range(300):
-                if process.poll() is not None:
-                    pytest.fail((folder / "log").read_text())
-                if _ready(address):
-                    break
-                time.sleep(0.1)
-            yield f"http://{address}"
-        finally:
-            process.terminate()
-            process.wait(30)
-
-
-def _ready(address: str) -> bool:
-    try:
-        with urllib.request.urlopen(f"http://{address}/-/ready", timeout=5):
-            return True
-    except (urllib.error.URLError, OSError):
-        return False
+    with alertmanager_of(EXAMPLE, tmp_path_factory.mktemp("alertmanager")) as address:
+        yield address
 
 
 def muted(server: str, expected: set[str], *labels: dict[str, str]) -> set[str]:

@@ -11,8 +11,10 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 import kubernetes_validate
@@ -23,9 +25,11 @@ from cloudcoil.models.prometheus_operator import v1 as operator
 from headway._version import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator
 
 Object = dict[str, Any]
+Secrets = Mapping[str, Mapping[str, str]]
+"""Contents by the Secret's name and key."""
 
 ROOT: Final = Path(__file__).parents[2]
 EXPORTER: Final = ROOT / "exporter" / "kubernetes"
@@ -153,7 +157,9 @@ def each_container(job: Object) -> list[Object]:
     return [container(job, "headway"), container(job, "trainer")]
 
 
-def environment(one: Object, job: Object, index: int = 0, failures: str = "") -> dict[str, str]:
+def environment(
+    one: Object, job: Object, index: int = 0, failures: str = "", secrets: Secrets = MappingProxyType({})
+) -> dict[str, str]:
     """Variables of a container as the kubelet of a pod in this place would set them."""
     facts = {
         "job": job["metadata"]["name"],
@@ -167,9 +173,12 @@ def environment(one: Object, job: Object, index: int = 0, failures: str = "") ->
     variables = {}
     for variable in one["env"]:
         source = variable.get("valueFrom")
-        variables[variable["name"]] = (
-            variable["value"] if source is None else facts[_FACTS[source["fieldRef"]["fieldPath"]]]
-        )
+        if source is None:
+            variables[variable["name"]] = variable["value"]
+        elif "secretKeyRef" in source:
+            variables[variable["name"]] = secrets[source["secretKeyRef"]["name"]][source["secretKeyRef"]["key"]]
+        else:
+            variables[variable["name"]] = facts[_FACTS[source["fieldRef"]["fieldPath"]]]
     return variables
 
 

@@ -63,6 +63,14 @@ def test_so_do_its_options(tmp_path: Path) -> None:
     assert by_name(without_helms_own(charted(values))) == by_name(expected)
 
 
+def test_so_does_the_web_configuration(tmp_path: Path) -> None:
+    """TLS and password are those of the component, on both ends."""
+    expected = manifests.composed(
+        tmp_path, [EXPORTER, TRAINER / "storage", TRAINER / "base"], [EXPORTER / "web-config"]
+    )
+    assert by_name(without_helms_own(charted({"webConfig": {"enabled": True}, **WITH_TRAINER}))) == by_name(expected)
+
+
 def everything() -> dict[str, Any]:
     """Each value other than its default."""
     digest = "sha256:" + "0a" * 32
@@ -89,6 +97,13 @@ def everything() -> dict[str, Any]:
             "extraEnv": env,
         },
         "state": claim,
+        "webConfig": {
+            "enabled": True,
+            "secretName": "own-web",
+            "tlsSecretName": "own-tls",
+            "scrapeSecretName": "own-scrape",
+            "serverName": "own.example",
+        },
         "podMonitor": {"labels": {"release": "mine"}, "interval": "30s", "scrapeTimeout": "5s"},
         "prometheusRule": {"labels": {"release": "mine"}},
         "dashboards": {"labels": {"grafana_dashboard": "1", "more": "x"}},
@@ -171,7 +186,9 @@ def test_every_value_arrives() -> None:
             "EXTRA": "1",
         }.items()
     )
-    assert manifests.environment(sidecar, job)["EXTRA"] == "1"
+    variables = manifests.environment(sidecar, job, secrets={"own-scrape": {"username": "me"}})
+    assert variables.items() >= {"EXTRA": "1", "HEADWAY_STATUS_SERVER_NAME": "own.example"}.items()
+    assert variables["HEADWAY_STATUS_USER"] == "me"
     assert (job["spec"]["completions"], job["spec"]["backoffLimitPerIndex"]) == (4, 3)
     assert trainer["securityContext"]["capabilities"] == {"drop": ["ALL"], "add": ["IPC_LOCK"]}
     assert trainer["resources"]["limits"] == {"memory": "9Gi", "nvidia.com/gpu": 8}
@@ -181,6 +198,13 @@ def test_every_value_arrives() -> None:
     assert monitor["metadata"]["labels"]["release"] == rule["metadata"]["labels"]["release"] == "mine"
     assert monitor["spec"]["podMetricsEndpoints"][0]["interval"] == "30s"
     assert {one["metadata"]["labels"]["more"] for one in objects if one["kind"] == "ConfigMap"} == {"x"}
+    names = own["webConfig"]
+    assert monitor["spec"]["podMetricsEndpoints"][0]["tlsConfig"] == {
+        "ca": {"secret": {"name": names["tlsSecretName"], "key": "ca.crt"}},
+        "serverName": names["serverName"],
+    }
+    sources = [source["secret"]["name"] for source in volumes["headway-web"]["projected"]["sources"]]
+    assert sources == [names["secretName"], names["tlsSecretName"], names["scrapeSecretName"]]
     policy = manifests.only(objects, "NetworkPolicy")
     (namespace,) = policy["spec"]["ingress"][1]["from"]
     assert namespace["namespaceSelector"]["matchLabels"]["kubernetes.io/metadata.name"] == "prom"
@@ -208,6 +232,8 @@ def test_each_part_can_be_left_out() -> None:
         {"images": {"exporter": {"digest": "0a0a"}}},
         {"sidecar": {"terminationGracePeriodSeconds": 10}},
         {"sidecar": {"journalSize": "much"}},
+        {"webConfig": {"enable": True}},
+        {"webConfig": {"secretName": "no name"}},
         {"podMonitor": {"interval": "15"}},
     ],
     ids=str,

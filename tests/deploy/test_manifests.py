@@ -180,6 +180,17 @@ def test_the_trial_needs_one_node_without_gpus() -> None:
     assert environment(container(job, "trainer"), job)["HEADWAY_TRAIN_PARALLEL__DEVICE"] == "cpu"
 
 
+@pytest.mark.parametrize("name", ["gpu", "efa", "eks"])
+def test_gpu_pods_land_on_gpu_nodes(name: str) -> None:
+    """They tolerate those nodes' taint, ask for a node that has GPUs, and a lost node is given up after a minute."""
+    spec = pod_of(job_in(TRAINER / "overlays" / name))["spec"]
+    (term,) = spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    assert term["matchExpressions"] == [{"key": "nvidia.com/gpu.present", "operator": "In", "values": ["true"]}]
+    assert {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"} in spec["tolerations"]
+    lost = {one["key"]: one["tolerationSeconds"] for one in spec["tolerations"] if one["effect"] == "NoExecute"}
+    assert lost == {"node.kubernetes.io/unreachable": 60, "node.kubernetes.io/not-ready": 60}
+
+
 def test_the_eks_overlay_has_the_published_shape() -> None:
     """GPUs, network cards, variables, ports and file system of the published benchmark."""
     job = job_in(TRAINER / "overlays" / "eks")

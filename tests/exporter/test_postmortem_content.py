@@ -15,6 +15,7 @@ from state_story import RUNS, write
 
 from headway_exporter.labels import CAUSES, INCIDENT_OUTCOMES, LAYERS, REASONS, STATES
 from headway_exporter.report import fields, parse, units, words
+from headway_exporter.report.bars import recovery_bar
 from headway_exporter.report.figures import Rate, spread
 from headway_exporter.report.json_document import json_text
 from headway_exporter.report.load import load
@@ -220,6 +221,24 @@ def test_a_run_of_which_nothing_is_known_has_a_headline() -> None:
     assert found.verdict.fate == "finished"
     assert found.accounts.training_goodput is None
     assert found.verdict.headline.startswith("Finished at step")
+
+
+def test_a_long_name_does_not_drown_the_headline(tmp_path: Path) -> None:
+    """A node's name comes from a journal, and may be anything."""
+    story = loop()
+    assert story.open is not None
+    story.open["origin"]["node"] = "W" * 300
+    headline = told(story, tmp_path).verdict.headline
+    assert "W" * 64 in headline
+    assert "W" * 65 not in headline
+
+
+def test_time_without_a_step_is_not_drawn_as_training(tmp_path: Path) -> None:
+    """A recovery that has not come to its first step shows how long it waits for it, and not a green first step."""
+    came = told(one_recovery(), tmp_path).run.incidents[-1].lead.recoveries[-1]
+    assert "p-first_step" in recovery_bar(came)
+    waits = recovery_bar(replace(came, first_step_wall=None))
+    assert ("p-first_step" in waits, "without a step" in waits) == (False, True)
 
 
 def test_advice_of_another_module_is_shown(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import json
 import shutil
 import signal
 import socket
+import subprocess
 import time
 from typing import TYPE_CHECKING
 
@@ -278,6 +279,26 @@ def test_text_that_no_encoding_can_hold(tmp_path: Path) -> None:
         labels = {name: dict(own) for name, own in exporter.samples()}
     assert labels["headway_run_info"]["node"] == "a?"
     assert len(labels["headway_rank_info"]["UUID"]) == 128
+
+
+APART = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
+ENTER = f"import os, sys; os.execvp('unshare', [*{APART!r}, sys.executable, '-m', 'headway_exporter', *sys.argv[1:]])"
+
+
+def test_no_shared_process_namespace_is_needed(tmp_path: Path) -> None:
+    """As in a pod: the sidecar sees no process of the trainer's, and knows of its life and of its death by SIGKILL all the same."""
+    tried = subprocess.run([*APART, "true"], capture_output=True, text=True, check=False)
+    if tried.returncode:
+        pytest.skip(f"needs unshare (util-linux) and the right to make a PID namespace: {tried.stderr.strip()}")
+    living = trainer(tmp_path, 0, "enter=a", "steps=1-5", "ready", "wait", ranks=1)
+    wait_ready(living)
+    with sidecar(tmp_path, "--silence-seconds", "600", program=("-c", ENTER)) as exporter:
+        exporter.until(lambda found: found["step"] == 5 and found["ranks"][0]["alive"], "its life")
+        living.kill()
+        found = exporter.until(lambda found: found["incidents"], "its death")
+        exporter.kill()
+    finish(living)
+    assert (found["incidents"][0]["cause"], found["ranks"][0]["alive"]) == ("process_killed", False)
 
 
 def test_clients_that_never_finish_do_not_end_the_scrapes(tmp_path: Path) -> None:

@@ -10,11 +10,9 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 import pytest
-from certificates import authority, needs_openssl
 from doctored import PYTHON, Found, doctor, needs_nvrx
 from fake_nvml import FakeNvml
 from journal_folder import RUN, finish, trainer, wait_ready
-from secured import mutual, web_config
 from sidecar_process import sidecar
 
 from headway.doctor.checks_machine import clock, nvml
@@ -72,19 +70,6 @@ def test_the_run_s_own_silences(tmp_path: Path) -> None:
     status, what, do = found.one("advice")
     assert (status, do) == ("warn", f"headway advise {state / RUN}")
     assert "Heartbeat time-out: 20 s in force" in what
-
-
-@needs_openssl
-def test_a_sidecar_behind_tls(tmp_path: Path) -> None:
-    """It is found without a certificate of one's own; where it wants one, that is no other program."""
-    ours = authority(tmp_path / "ours")
-    config = mutual(ours)
-    ours.issue("server", "DNS:localhost")
-    files = {name: config[name] for name in ("cert_file", "key_file")}
-    for server, status in ((files, "ok"), (config, "skip")):
-        with sidecar(tmp_path, "--web-config", str(web_config(tmp_path, tls_server_config=server))) as exporter:
-            found = doctor("--run", RUN, "--dir", str(tmp_path), "--listen", f"127.0.0.1:{exporter.address[1]}")
-        assert found.one("port")[0] == found.one("sidecar")[0] == status
 
 
 def test_a_port_that_another_program_has(tmp_path: Path) -> None:

@@ -9,11 +9,13 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from doctored import Found, doctor, run_doctor
-from journal_folder import RUN, launcher
+from journal_folder import RUN, finish, launcher, trainer
 
+from headway.doctor import checks_timeouts
 from headway.doctor.checks_environment import KNOWN
 from headway.doctor.checks_versions import Trainer, all_checks
 from headway.doctor.findings import CHECKS, Finding, Role
@@ -140,11 +142,48 @@ def test_the_launcher_is_the_one_named_or_the_one_on_record(tmp_path: Path) -> N
         ({"soft_timeout_seconds": 300.0, "hard_timeout_seconds": 600.0, "heartbeat_rank_seconds": 900.0}, "ok"),
         ({"soft_timeout_seconds": 300.0, "hard_timeout_seconds": 300.0}, "warn"),
         ({"hard_timeout_seconds": 600.0, "heartbeat_rank_seconds": 60.0}, "warn"),
+        ({"hard_timeout_seconds": 600.0, "barrier_timeout_seconds": 600.0}, "warn"),
+        ({"hard_timeout_seconds": 600.0, "barrier_timeout_seconds": 900.0, "heartbeat_rank_seconds": 700.0}, "ok"),
+        ({"barrier_timeout_seconds": 900.0, "completion_timeout_seconds": 120.0}, "ok"),
+        ({"soft_timeout_seconds": True, "hard_timeout_seconds": "x"}, "skip"),
     ],
 )
-def test_the_order_of_time_outs(settings: dict[str, float], status: str) -> None:
+def test_the_order_of_time_outs(settings: dict[str, Any], status: str) -> None:
     """The nearer layer must have its turn first."""
     assert _one("time-outs", settings=settings).status == status
+
+
+@pytest.mark.parametrize(
+    ("silence", "short"),
+    [
+        (0.0, []),
+        (70.0, []),
+        (90.0, ["soft 120 s", "completion 130 s"]),
+        (300.0, ["soft", "hard", "barrier", "completion"]),
+    ],
+)
+def test_time_outs_outlast_ranks_that_are_well(silence: float, short: list[str]) -> None:
+    """Each of them, the barrier's and that of the end included, is compared with the longest silence, and named with it."""
+    settings = {
+        f"{name}_timeout_seconds": seconds
+        for name, seconds in (("soft", 120.0), ("hard", 200.0), ("barrier", 400.0), ("completion", 130.0))
+    }
+    found = checks_timeouts.timeouts(settings, None, {"init": 1.0, "checkpoint_load": silence})
+    assert found.status == ("warn" if short else "ok")
+    assert all(name in found.what for name in short)
+    assert not short or f"{silence:g} s (checkpoint_load)" in found.what
+    assert bool(found.do) is bool(short)
+
+
+def test_the_launchers_time_out_is_the_heartbeats(tmp_path: Path) -> None:
+    """Where the trainer does not tell it, the launcher's option counts; silences come from the journals themselves."""
+    acts = ("set=soft_timeout_seconds:300", "set=hard_timeout_seconds:600", "enter=a", "steps=1-3", "gap=450", "finish")
+    finish(trainer(tmp_path, 0, *acts, ranks=1))
+    for heartbeat, words in ((500, "heartbeat (500 s) is not above hard (600 s)"), (900, "soft 300 s, hard 600 s")):
+        command = ["ft_launcher", f"--ft-rank-heartbeat-timeout={heartbeat}", "train.py"]
+        launcher(tmp_path)("launcher_started", pid=1, command=command, attempt=0)
+        status, what, _ = doctor("--dir", str(tmp_path), "--run", RUN).one("time-outs")
+        assert (status, words in what, "450 s (eval)" in what) == ("warn", True, True)
 
 
 def test_nothing_of_the_trainer_is_checked_for_the_sidecar() -> None:
@@ -161,7 +200,7 @@ def _one(
     versions: dict[str, str | None] | None = None,
     gpus: int | None = 0,
     command: list[str] | None = None,
-    settings: dict[str, float] | None = None,
+    settings: dict[str, Any] | None = None,
 ) -> Finding:
     seen = Trainer(role, python, versions or {}, gpus, command, settings or {})
     (found,) = [one for one in all_checks(seen) if one.check == check]

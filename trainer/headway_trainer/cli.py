@@ -95,6 +95,9 @@ def settings_in_force(config: TrainConfig) -> dict[str, float | str]:
         settings["in_process_restart_budget"] = resilience.max_in_process_restarts
         settings["soft_timeout_seconds"] = resilience.soft_timeout_seconds
         settings["hard_timeout_seconds"] = resilience.hard_timeout_seconds
+        settings["barrier_timeout_seconds"] = settings["completion_timeout_seconds"] = (
+            resilience.barrier_timeout_seconds
+        )
     return settings
 
 

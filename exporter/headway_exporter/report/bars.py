@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 BAR: Final = 1_000
 """Units of width of a bar."""
+NO_STEP: Final = "without_a_step"
+"""In place of the phase `first_step` where there was none, or is none yet."""
 
 
 def time_bar(accounts: Accounts) -> Markup:
@@ -33,7 +35,12 @@ def recovery_bar(recovery: Recovery) -> Markup:
     for one in recovery.tries:
         for name, seconds in one.phases.items():
             total[name] = total.get(name, 0.0) + seconds
-    return phase_bar({name: total[name] for name in RECOVERY_PHASES if name in total})
+    return phase_bar({_reached(recovery, name): total[name] for name in RECOVERY_PHASES if name in total})
+
+
+def _reached(recovery: Recovery, phase: str) -> str:
+    """The phase's name; what has no first step at its end is not drawn in the colour of training."""
+    return NO_STEP if phase == "first_step" and recovery.first_step_wall is None else phase
 
 
 def phase_bar(phases: dict[str, float]) -> Markup:

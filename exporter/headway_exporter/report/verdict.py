@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
-from headway_exporter.report import units
+from headway_exporter.report import fields, units
 from headway_exporter.report.words import CAUSE_WORDS
 
 if TYPE_CHECKING:
@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
 FRESH_SECONDS: Final = 120.0
 """A sidecar writes every few seconds; one that did not for so long is gone, or cannot write."""
+
+MOST_NODE: Final = 64
+"""Characters of a node's name in a sentence: journals may tell any, and it must not drown what is said."""
 
 Fate = Literal["finished", "running", "failing", "silent", "stopped", "abandoned"]
 Level = Literal["good", "attention", "bad"]
@@ -128,7 +131,7 @@ def position(run: Run) -> str:
 def _where(incident: Incident) -> str:
     origin = incident.lead.origin
     if origin.rank is not None:
-        return f" on rank {origin.rank}" + (f" ({origin.node})" if origin.node else "")
+        return f" on rank {origin.rank}" + (f" ({fields.text(origin.node, MOST_NODE)})" if origin.node else "")
     return f" on pod {origin.pod_index}" if origin.pod_index is not None else ""
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
+from headway.doctor import checks_timeouts
 from headway.doctor.findings import Finding
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ _EXTRA: Final = (
     "bcrypt", "jinja2", "nvidia-ml-py", "opentelemetry-exporter-otlp-proto-http", "opentelemetry-sdk", "prometheus-client",
     "psutil", "pyyaml", "requests",
 )  # fmt: skip
-_HEARTBEAT: Final = re.compile(r"--ft-(param-)?rank[-_]heartbeat[-_]timeout(=.*)?")
 _CONFIG_FILE: Final = re.compile(r"--(ft|fault-tol)[-_]cfg[-_]path(=.*)?")
 _NO_MONITORS: Final = re.compile(r"torchrun|torch\.distributed\.(run|launch)")
 
@@ -42,6 +41,8 @@ class Trainer:
     """The launcher's; None: not known."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """In force, as the trainer journalled them."""
+    silences: Mapping[str, float] = field(default_factory=dict)
+    """Phase to the longest time between two heartbeats, seconds."""
     rethrow: str | None = None
     """TORCH_NCCL_RETHROW_CUDA_ERRORS."""
 
@@ -70,7 +71,7 @@ def all_checks(seen: Trainer) -> Iterator[Finding]:
     yield _nvrx(seen)
     for name, check in (("no-gpu", _no_gpu), ("heartbeats", _heartbeats), ("nccl", _nccl)):
         yield check(seen) if seen.nvrx else Finding(name, "skip", "NVRx is not installed")
-    yield _timeouts(seen)
+    yield checks_timeouts.timeouts(seen.settings, seen.command, seen.silences)
 
 
 def _bindings(seen: Trainer) -> Finding:
@@ -144,8 +145,9 @@ def _heartbeats(seen: Trainer) -> Finding:
     words = seen.command or ()
     if in_force is not None:
         return Finding("heartbeats", "ok", f"a rank that is silent for {in_force:g} s is killed")
-    if any(_HEARTBEAT.fullmatch(word) for word in words):
-        return Finding("heartbeats", "ok", "the launcher is told a heartbeat time-out")
+    told = checks_timeouts.told_heartbeat(words)
+    if told is not None:
+        return Finding("heartbeats", "ok", f"the launcher is told a heartbeat time-out of {told:g} s")
     if any(_NO_MONITORS.fullmatch(word.rpartition("/")[2]) for word in words):
         do = "start the workers by ft_launcher --ft-rank-heartbeat-timeout 900"
         return Finding("heartbeats", "warn", "torchrun has no rank monitors: hangs are not noticed", do)
@@ -157,19 +159,6 @@ def _heartbeats(seen: Trainer) -> Finding:
         do = "ft_launcher --ft-rank-heartbeat-timeout 900 --ft-initial-rank-heartbeat-timeout 1200"
         return Finding("heartbeats", "warn", what, do)
     return Finding("heartbeats", "ok", "NVRx' defaults: 60 min to the first heartbeat, 45 min between two")
-
-
-def _timeouts(seen: Trainer) -> Finding:
-    names = ("soft_timeout_seconds", "hard_timeout_seconds", "heartbeat_rank_seconds")
-    known = [(name.partition("_")[0], seen.settings[name]) for name in names if name in seen.settings]
-    if len(known) < 2:
-        return Finding("time-outs", "skip", "the trainer has not told two time-outs (recorder's settings) yet")
-    shown = " < ".join(f"{name} {value:g} s" for name, value in known)
-    values = [value for _, value in known]
-    if any(first >= second for first, second in pairwise(values)):
-        do = "raise the later ones, and the barrier's above them all: else the wrong layer restarts first"
-        return Finding("time-outs", "warn", f"it should be, and is not: {shown}", do)
-    return Finding("time-outs", "ok", shown)
 
 
 def _nccl(seen: Trainer) -> Finding:

@@ -11,14 +11,18 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from headway import clock
 from headway.command_line import Parser
 from headway.doctor import (
     checks_environment,
     checks_folder,
     checks_machine,
+    checks_port,
+    checks_prometheus,
     checks_versions,
     probes_folder,
     probes_machine,
+    probes_port,
     probes_prometheus,
     show,
 )
@@ -40,7 +44,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     at = arguments.index("--") if "--" in arguments else len(arguments)
     identity = Identity.from_env(os.environ)
-    options = _parser(identity, os.environ).parse_args(arguments[:at])
+    parser = _parser(identity, os.environ)
+    options = parser.parse_args(arguments[:at])
+    options.access = _access(parser, options, os.environ)
     found = in_order(_examined(options, identity, arguments[at + 1 :], os.environ))
     _print(options, found)
     return 1 if any(one.status == "fail" for one in found) else 0
@@ -65,8 +71,12 @@ def _examined(
     yield from checks_folder.state(state, options.role, identity.pods or 1, answers.get("state"))
     yield checks_machine.clock(answers["clock"])
     yield checks_machine.nvml(answers.get("driver"))
-    yield from checks_machine.port(options.listen, options.run, options.role, answers["port"])
-    yield checks_machine.prometheus(options.prometheus, options.run, answers.get("prometheus"))
+    yield from checks_port.port(
+        options.listen, options.run, options.role, answers["port"], options.access, clock.wall()
+    )
+    asked = answers.get("prometheus")
+    yield checks_prometheus.prometheus(options.prometheus, options.run, asked)
+    yield checks_prometheus.alertmanager(options.alertmanager, answers.get("alertmanager"), asked)
     yield from _versions(options, answers, command, environ)
     yield _advice(state, options.run, answers.get("advice"))
 
@@ -80,11 +90,13 @@ def _probes(options: argparse.Namespace, state: str | None, environ: Mapping[str
         "directory": partial(probes_folder.folder, str(options.dir), writes=options.role != "sidecar", inner=run),
         "clock": probes_machine.clocks,
         "packages": probes_machine.packages,
-        "port": partial(probes_machine.port, host.strip("[]"), int(number), binds=listens),
+        "port": partial(probes_port.port, host.strip("[]"), int(number), binds=listens, access=options.access),
     }
     probes["journals"] = partial(probes_folder.journals, str(options.dir), run)
     if options.prometheus is not None:
         probes["prometheus"] = partial(probes_prometheus.prometheus, options.prometheus, run)
+    if options.alertmanager is not None:
+        probes["alertmanager"] = partial(probes_prometheus.alertmanager, options.alertmanager)
     if environ.get("HEADWAY_GPUS") != "off":
         probes["driver"] = probes_machine.driver
     if state is not None and options.role != "trainer":
@@ -111,6 +123,7 @@ def _versions(
         gpus=_gpus(answers.get("driver")),
         command=command or journals.get("command"),
         settings={} if command else journals.get("settings", {}),
+        silences=journals.get("silences", {}),
         rethrow=environ.get("TORCH_NCCL_RETHROW_CUDA_ERRORS"),
     )
     yield from checks_versions.all_checks(seen)
@@ -187,12 +200,21 @@ def _parser(identity: Identity, environ: Mapping[str, str]) -> Parser:
         default=environ.get("HEADWAY_LISTEN") or DEFAULT_LISTEN,
         help="where the sidecar listens, or shall (HEADWAY_LISTEN, default %(default)s)",
     )
-    parser.add_argument(
-        "--prometheus",
-        type=_url,
-        metavar="URL",
-        help="a Prometheus that should have our rules and scrape this run (default: none is asked)",
-    )
+    for option, words in (
+        ("--prometheus", "a Prometheus that should have our rules and scrape this run"),
+        ("--alertmanager", "an Alertmanager that should have our routes"),
+    ):
+        parser.add_argument(option, type=_url, metavar="URL", help=f"{words} (default: none is asked)")
+    for option, metavar, words in (
+        ("--ca-file", "FILE", "certificates of who signed the sidecar's (default: those that the system trusts)"),
+        ("--cert-file", "FILE", "certificate to show, where the sidecar wants one"),
+        ("--key-file", "FILE", "its key, where that is not in the same file"),
+        ("--server-name", "NAME", "name in the sidecar's certificate, where that is not its host"),
+        ("--user", "NAME", "name to log in with, where the sidecar wants one"),
+        ("--password-file", "FILE", "file with the password"),
+    ):
+        name = f"HEADWAY_STATUS_{option[2:].replace('-', '_').upper()}"
+        parser.add_argument(option, metavar=metavar, default=environ.get(name, ""), help=f"{words} ({name})")
     parser.add_argument(
         "--role",
         choices=("trainer", "sidecar", "both"),
@@ -210,13 +232,26 @@ def _parser(identity: Identity, environ: Mapping[str, str]) -> Parser:
     return parser
 
 
+def _access(parser: Parser, options: argparse.Namespace, environ: Mapping[str, str]) -> probes_port.Access:
+    password = environ.get("HEADWAY_STATUS_PASSWORD", "")
+    if options.password_file:
+        try:
+            password = Path(options.password_file).read_text().rstrip("\r\n")
+        except (OSError, UnicodeError) as error:
+            why = getattr(error, "strerror", None) or error
+            parser.error(f"argument --password-file: {options.password_file}: {why}")
+    return probes_port.Access(
+        options.ca_file, options.cert_file, options.key_file, options.server_name, options.user, password
+    )
+
+
 def _folder(text: str) -> Path | None:
     return Path(text).absolute() if text else None
 
 
 def _url(text: str) -> str:
     if not text.startswith(("http://", "https://")):
-        raise argparse.ArgumentTypeError(f"{text!r} is no address of a Prometheus: expected http://HOST:PORT")
+        raise argparse.ArgumentTypeError(f"{text!r} is no address: expected http://HOST:PORT")
     return text
 
 

@@ -29,6 +29,9 @@ _JOURNAL: Final = re.compile(r"(slot-\d{1,4}|launcher)\.jsonl")
 _MOST_ENTRIES: Final = 4_096
 _MOST_READ: Final = 8 << 20
 _TELLING: Final = (b'"process_started"', b'"train_entered"', b'"launcher_started"')
+_SILENCES: Final = b'"phase_gaps"'
+_MOST_SAMPLES: Final = 1_000
+"""Newest lines with silences that are read of a journal; each has the longest ones of its process's life."""
 
 
 def folder(path: str, *, writes: bool, replaces: bool = False, inner: str = "") -> dict[str, Any]:
@@ -147,13 +150,14 @@ def _replace(place: Path, old: Path, new: Path) -> None:
 
 
 def journals(directory: str, run: str) -> dict[str, Any]:
-    """What the journals of a run tell: settings in force, the launcher's command, their newest event's clock; and whose else there are."""
+    """What the journals of a run tell: settings, longest silences, launcher's command, newest event's clock; and whose else there are."""
     place = Path(directory, run)
     facts: dict[str, Any] = {
         "files": 0,
         "unreadable": [],
         "unwritable": [],
         "settings": {},
+        "silences": {},
         "command": None,
         "mono": None,
     }
@@ -169,6 +173,8 @@ def journals(directory: str, run: str) -> dict[str, Any]:
             continue
         events = list(_events(line for line in lines if any(word in line for word in _TELLING)))
         started += events
+        for event in _events([line for line in lines if _SILENCES in line][-_MOST_SAMPLES:]):
+            _lengthen(facts["silences"], event.fields.get("phase_gaps") or {})
         last = next(iter(_events(reversed(lines[-20:]))), None)
         if last is not None:
             facts["mono"] = max(last.mono, facts["mono"] or 0.0)
@@ -178,6 +184,12 @@ def journals(directory: str, run: str) -> dict[str, Any]:
     facts["monotonic"] = clock.monotonic()
     facts["others"] = [] if facts["files"] else _others(Path(directory), run)
     return facts
+
+
+def _lengthen(longest: dict[str, float], gaps: dict[str, Any]) -> None:
+    for phase, seconds in gaps.items():
+        if isinstance(seconds, (int, float)):
+            longest[phase[:64]] = max(seconds, longest.get(phase[:64], 0.0))
 
 
 def _journals_in(place: Path) -> list[Path]:

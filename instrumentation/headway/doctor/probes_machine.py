@@ -1,4 +1,4 @@
-"""Facts about the machine: clocks, NVIDIA's driver, packages, and what answers on the sidecar's port."""
+"""Facts about the machine: clocks, NVIDIA's driver, packages, advice."""
 
 from __future__ import annotations
 
@@ -7,22 +7,15 @@ import ctypes
 import importlib
 import io
 import json
-import re
-import socket
-import ssl
 import sys
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
 
-_CALL_SECONDS: Final = 2.0
-_MOST_BYTES: Final = 4 << 20
 _LIBRARY: Final = "libnvidia-ml.so.1"
 _STATUS_OFFSET: Final = 40
 """Of `status` in the kernel's `struct timex` on 64-bit machines (adjtimex(2))."""
 _UNSYNCHRONISED: Final = 0x40
-_SAMPLE: Final = re.compile(r"[A-Za-z_:][\w:]*(\{.*\})? [^ ]+( -?\d+)?")
-_RUN: Final = re.compile(r'[{,]run="((?:[^"\\]|\\.)*)"')
 PACKAGES: Final = (
     "torch", "nvidia-resiliency-ext", "numpy", "fastapi", "uvicorn", "pynvml", "nvidia-ml-py", "bcrypt", "jinja2",
     "opentelemetry-exporter-otlp-proto-http", "opentelemetry-sdk", "prometheus-client", "psutil", "pyyaml", "requests",
@@ -94,67 +87,3 @@ def advice(folder: str) -> dict[str, Any]:
         return {"problem": errors.getvalue().strip()}
     told = json.loads(output.getvalue())["advice"]
     return {"changes": [{"title": one["title"], "text": one["text"]} for one in told if one["verdict"] == "change"]}
-
-
-def port(host: str, number: int, *, binds: bool) -> dict[str, Any]:
-    """Who answers there, or whether one could listen."""
-    reached = host if host not in ("", "0.0.0.0", "::") else "localhost"  # noqa: S104 - compared, not bound
-    try:
-        with socket.create_connection((reached, number), _CALL_SECONDS):
-            pass
-    except OSError as error:
-        return {"listens": False, "why": error.strerror or str(error), "bind": _bound(host, number) if binds else None}
-    plain = _asked(reached, number, encrypted=False)
-    if plain is not None and plain.startswith(b"HTTP/1."):
-        return {"listens": True, "answers": True, "http": True, "encrypted": False, **_read(plain)}
-    hidden = _asked(reached, number, encrypted=True)
-    facts = {"listens": True, "answers": bool(plain or hidden), "http": False, "encrypted": hidden is not None}
-    if hidden is not None and hidden.startswith(b"HTTP/1."):
-        facts |= {"http": True, **_read(hidden)}
-    return facts
-
-
-def _bound(host: str, number: int) -> str | None:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as listener:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listener.bind((host, number))
-        except OSError as error:
-            return error.strerror or str(error)
-    return None
-
-
-def _asked(host: str, number: int, *, encrypted: bool) -> bytes | None:
-    """The answer, as much as came; None where no connection was made, or none that is encrypted."""
-    answer: bytearray | None = None
-    with contextlib.suppress(OSError), socket.create_connection((host, number), _CALL_SECONDS) as plain:
-        connection = _trusting().wrap_socket(plain) if encrypted else plain
-        answer = bytearray()
-        connection.settimeout(_CALL_SECONDS)
-        connection.sendall(f"GET /metrics HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode())
-        while len(answer) < _MOST_BYTES and (data := connection.recv(65_536)):
-            answer += data
-    return None if answer is None else bytes(answer)
-
-
-def _trusting() -> ssl.SSLContext:
-    """Nothing secret is sent, and whether the certificate is good is `headway status`'s business."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
-    return context
-
-
-def _read(answer: bytes) -> dict[str, Any]:
-    head, _, body = answer.partition(b"\r\n\r\n")
-    words = head.split(b" ", 2)
-    lines = [line for line in body.decode(errors="replace").splitlines() if line and not line.startswith("#")]
-    ours = [line for line in lines if line.startswith("headway_")]
-    named = (_RUN.search(line) for line in ours)
-    return {
-        "status": int(words[1]) if len(words) > 1 and words[1].isdigit() else 0,
-        "ours": bool(ours),
-        "parses": all(_SAMPLE.fullmatch(line) for line in lines),
-        "run": next((found[1] for found in named if found), None),
-    }

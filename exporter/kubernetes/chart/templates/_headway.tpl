@@ -49,19 +49,40 @@ All take the chart's own scope: `.` here, `.Subcharts.headway` there.
     - {name: NVIDIA_VISIBLE_DEVICES, value: all}
     - {name: NVIDIA_DRIVER_CAPABILITIES, value: utility}
     {{- end }}
+    {{- with .Values.webConfig }}
+    {{- if .enabled }}
+    - {name: HEADWAY_WEB_CONFIG, value: /etc/headway/web.yml}
+    - {name: HEADWAY_STATUS_URL, value: "https://localhost:9838"}
+    - {name: HEADWAY_STATUS_CA_FILE, value: /etc/headway/ca.crt}
+    - {name: HEADWAY_STATUS_SERVER_NAME, value: {{ .serverName }}}
+    - {name: HEADWAY_STATUS_USER, valueFrom: {secretKeyRef: {name: {{ .scrapeSecretName }}, key: username, optional: true}}}
+    - {name: HEADWAY_STATUS_PASSWORD_FILE, value: /etc/headway/password}
+    {{- end }}
+    {{- end }}
     {{- with $sidecar.extraEnv }}
     {{- toYaml . | nindent 4 }}
     {{- end }}
   ports:
     - {name: headway, containerPort: 9838, protocol: TCP}
   livenessProbe:
-    httpGet: {path: /healthz, port: headway}
     initialDelaySeconds: 30
+    {{- if .Values.webConfig.enabled }}
+    exec: {command: [headway, status]}
+    periodSeconds: 60
+    timeoutSeconds: 10
+    failureThreshold: 5
+    {{- else }}
+    httpGet: {path: /healthz, port: headway}
     periodSeconds: 15
     timeoutSeconds: 5
     failureThreshold: 4
+    {{- end }}
   readinessProbe:
+    {{- if .Values.webConfig.enabled }}
+    tcpSocket: {port: headway}
+    {{- else }}
     httpGet: {path: /healthz, port: headway}
+    {{- end }}
     periodSeconds: 10
     timeoutSeconds: 5
   resources:
@@ -81,6 +102,9 @@ All take the chart's own scope: `.` here, `.Subcharts.headway` there.
     {{- if .Values.trainer.enabled }}
     - {name: checkpoints, mountPath: /checkpoints, readOnly: true}
     {{- end }}
+    {{- if .Values.webConfig.enabled }}
+    - {name: headway-web, mountPath: /etc/headway, readOnly: true}
+    {{- end }}
     {{- if $sidecar.kubernetesApi.enabled }}
     - {name: headway-token, mountPath: /var/run/secrets/kubernetes.io/serviceaccount, readOnly: true}
     {{- end }}
@@ -91,6 +115,20 @@ All take the chart's own scope: `.` here, `.Subcharts.headway` there.
   emptyDir: {medium: Memory, sizeLimit: {{ .Values.sidecar.journalSize }}}
 - name: headway-state
   persistentVolumeClaim: {claimName: {{ .Values.state.claimName }}}
+{{- with .Values.webConfig }}
+{{- if .enabled }}
+- name: headway-web
+  projected:
+    defaultMode: 0440
+    sources:
+      - secret: {name: {{ .secretName }}, optional: true, items: [{key: web.yml, path: web.yml}]}
+      - secret:
+          name: {{ .tlsSecretName }}
+          optional: true
+          items: [{key: tls.crt, path: tls.crt}, {key: tls.key, path: tls.key}, {key: ca.crt, path: ca.crt}]
+      - secret: {name: {{ .scrapeSecretName }}, optional: true, items: [{key: password, path: password}]}
+{{- end }}
+{{- end }}
 {{- if .Values.sidecar.kubernetesApi.enabled }}
 - name: headway-token
   projected:

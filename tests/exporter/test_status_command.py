@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import bcrypt
 import pytest
 from certificates import authority, needs_openssl
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from journal_folder import finish, trainer, wait_ready
 from secured import mutual, web_config
@@ -204,6 +204,7 @@ def test_before_the_first_step() -> None:
     assert [line.split(None, 1)[1] for line in lines if line.startswith("step")] == ["none yet"]
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.dictionaries(st.sampled_from(NAMES), JSON))
 def test_no_answer_breaks_it(document: dict[str, Any]) -> None:
     """Whoever answers at that port may be anybody: always the same eight lines, and nothing in them that steers a terminal."""

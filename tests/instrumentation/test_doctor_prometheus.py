@@ -7,7 +7,6 @@ import time
 from pathlib import Path
 
 import pytest
-from alertmanager_process import alertmanager_of
 from doctored import Found, doctor
 from journal_folder import RUN
 from sidecar_process import sidecar
@@ -18,6 +17,7 @@ from headway_exporter.routes import text
 from headway_exporter.server import Server
 
 pytest.importorskip("headway_alerts", reason="needs the rules")
+from alertmanager_process import alertmanager_of
 from live import PROMETHEUS, prometheus_of
 
 EXAMPLE = Path(__file__).parents[2] / "alerts" / "alertmanager.yaml"

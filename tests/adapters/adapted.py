@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import functools
 import json
 import os
 import subprocess
@@ -20,18 +22,51 @@ if TYPE_CHECKING:
 
 HERE = Path(__file__).parent
 RUN = "adapted"
+PYTHON = (sys.executable, "-W", "ignore")
+CALM = {"CUDA_VISIBLE_DEVICES": "", "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
+"""No GPU, no network, no thread more than asked for."""
 
 
 def run(worker: str, folder: Path, told: dict[str, Any], *, launcher: tuple[str, ...] = ()) -> int:
-    """One worker to its end in `folder`; returns its exit code."""
-    environ = {"HEADWAY_DIR": str(folder / "journals"), "HEADWAY_RUN": RUN, "HEADWAY_POD_INDEX": "0"}
-    environ |= {"CUDA_VISIBLE_DEVICES": "", "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "TMPDIR": str(folder)}
-    command = [sys.executable, "-W", "ignore", *launcher, str(HERE / worker), json.dumps(told)]
-    done = subprocess.run(
-        command, cwd=folder, env=os.environ | environ, capture_output=True, text=True, timeout=240, check=False
-    )
+    """One worker to its end in `folder`, out of a warm process if no launcher starts it; returns its exit code."""
+    environ = {
+        "HEADWAY_DIR": str(folder / "journals"),
+        "HEADWAY_RUN": RUN,
+        "HEADWAY_POD_INDEX": "0",
+        "TMPDIR": str(folder),
+    }
+    if not launcher:
+        return ask(warm(worker), {"folder": str(folder), "environ": environ, "told": told})
+    command = [*PYTHON, *launcher, str(HERE / worker), json.dumps(told)]
+    environ = os.environ | CALM | environ
+    done = subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, timeout=240, check=False)
     (folder / "output").write_text(done.stdout + done.stderr)
     return done.returncode
+
+
+@functools.cache
+def warm(worker: str) -> subprocess.Popen[str]:
+    """The process that others of this worker come from; it ends with its input, which ends with the tests."""
+    command = [*PYTHON, str(HERE / "warm.py"), str(HERE / worker)]
+    process = subprocess.Popen(
+        command,
+        env=os.environ | CALM,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    atexit.register(process.communicate)
+    return process
+
+
+def ask(process: subprocess.Popen[str], asked: dict[str, Any]) -> int:
+    """One more process out of it: its exit code."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(json.dumps(asked) + "\n")
+    process.stdin.flush()
+    return int(process.stdout.readline())
 
 
 @dataclass

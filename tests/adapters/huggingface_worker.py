@@ -1,12 +1,15 @@
 """A training process with the real Hugging Face Trainer: its argument is a JSON object.
 
 `args`: training arguments. `resume`: a folder. `only`: evaluate or predict instead. `fail_at`: forward pass that raises, by `fail_with`.
-`stop_early`. Afterwards it writes the Trainer's own count of steps into the file `result-RANK` of the working folder.
+`stop_early`. `rows`: of the data. `twice`: with two of our callbacks. `again`: train a second time, `anew`: by a new Trainer. `caught`:
+an exception of the first training is caught. At the end it writes the Trainer's own count of steps into the file `result-RANK` of the
+working folder.
 """
 
 from __future__ import annotations
 
 import builtins
+import contextlib
 import json
 import sys
 from pathlib import Path
@@ -24,8 +27,11 @@ ROWS = 16
 class Tokens(Dataset[dict[str, torch.Tensor]]):
     """Rows of eight tokens."""
 
+    def __init__(self, rows: int = ROWS) -> None:
+        self._rows = rows
+
     def __len__(self) -> int:
-        return ROWS
+        return self._rows
 
     def __getitem__(self, row: int) -> dict[str, torch.Tensor]:
         ids = torch.arange(row, row + 8)
@@ -66,20 +72,31 @@ def main(told: dict[str, Any]) -> None:
     callbacks: list[Any] = [HeadwayCallback()]
     if told.get("stop_early"):
         callbacks.append(EarlyStoppingCallback(early_stopping_patience=1, early_stopping_threshold=1e9))
-    trainer = Trainer(
-        model=model,
-        args=TrainingArguments(**(options | told.get("args", {}))),
-        train_dataset=Tokens(),
-        eval_dataset=Tokens(),
-        callbacks=callbacks,
-    )
+    if told.get("twice"):
+        callbacks.append(HeadwayCallback())
+    rows = told.get("rows", ROWS)
+
+    def make() -> Trainer:
+        arguments = TrainingArguments(**(options | told.get("args", {})))
+        return Trainer(
+            model=model, args=arguments, train_dataset=Tokens(rows), eval_dataset=Tokens(rows), callbacks=callbacks
+        )
+
+    trainer = make()
     if told.get("only") == "evaluate":
         trainer.evaluate()
     elif told.get("only") == "predict":
         trainer.predict(Tokens())
     else:
-        trainer.train(resume_from_checkpoint=told.get("resume"))
+        with contextlib.suppress(ValueError if told.get("caught") else ()):
+            trainer.train(resume_from_checkpoint=told.get("resume"))
         trainer.evaluate()
+        if told.get("again"):
+            trainer.train()
+        if told.get("anew"):
+            callbacks[:] = [HeadwayCallback()]
+            trainer = make()
+            trainer.train()
     Path(f"result-{trainer.args.process_index}").write_text(str(trainer.state.global_step))
 
 

@@ -48,10 +48,13 @@ def test_steps_are_the_trainers_steps_over_several_epochs(tmp_path: Path) -> Non
 
 def test_accumulated_batches_are_one_step(tmp_path: Path) -> None:
     """Eight batches an epoch in threes are three steps, the last of them smaller."""
-    code, seen = train(tmp_path, args={"gradient_accumulation_steps": 3, "eval_strategy": "epoch"})
+    args = {"gradient_accumulation_steps": 3, "eval_strategy": "epoch", "max_steps": 6}
+    code, seen = train(tmp_path, args=args)
     assert (code, counted(tmp_path)) == (0, 6)
     assert seen.numbers() == [1, 2, 3, 4, 5, 6]
-    assert seen.phases() == ["eval", "eval"]
+    evaluations = (tmp_path / "output").read_text().count("'eval_loss'") - 1  # the last one comes after training
+    assert evaluations >= 2
+    assert seen.phases() == ["eval"] * evaluations
 
 
 def test_a_mean_loss_is_told_only_of_as_many_steps_as_always(tmp_path: Path) -> None:
@@ -115,6 +118,75 @@ def test_an_interrupt_by_hand_is_no_fault(tmp_path: Path) -> None:
     assert code != 0
     assert seen.numbers() == [1, 2, 3]
     assert not {"fault_caught", "train_finished"} & set(seen.kinds())
+
+
+@pytest.mark.parametrize("told", [{"again": True}, {"anew": True}], ids=["again", "anew"])
+def test_another_training_goes_on_with_the_steps_of_the_first(tmp_path: Path, told: dict[str, Any]) -> None:
+    """The Trainer counts from 0 again; what came before is no rollback for that, and saves are numbered alike."""
+    code, seen = train(tmp_path, args={"save_strategy": "steps", "save_steps": 10}, **told)
+    assert (code, counted(tmp_path)) == (0, 16), (tmp_path / "output").read_text()
+    assert seen.numbers() == list(range(1, 33))
+    assert seen.saves("committed") == [10, 16, 26, 32]
+    assert seen.pod.ledger.slots[0].productive_steps == 32
+    assert (seen.status["rank_seconds"]["replay"], seen.status["incidents"]) == (0, [])
+
+
+def test_a_training_that_failed_is_begun_anew(tmp_path: Path) -> None:
+    """Where the caller catches the exception and trains once more from the start, steps are done again, and count once."""
+    code, seen = train(tmp_path, fail_at=5, caught=True, again=True)
+    assert code == 0
+    assert seen.numbers() == [1, 2, 3, 4, *range(1, 17)]
+    assert seen.pod.ledger.slots[0].productive_steps == 16
+    assert seen.status["rank_seconds"]["replay"] > 0
+    assert seen.status["state"] == "finished"
+
+
+def test_a_callback_given_twice_records_once(tmp_path: Path) -> None:
+    """Each step once, one start, one end; training is told in the log."""
+    code, seen = train(tmp_path, twice=True)
+    assert code == 0
+    assert seen.numbers() == list(range(1, 17))
+    assert (seen.kinds().count("train_entered"), seen.kinds().count("train_finished")) == (1, 1)
+    assert "given twice" in (tmp_path / "output").read_text()
+
+
+def test_a_save_for_being_the_best_blocks_training_like_any_other(tmp_path: Path) -> None:
+    """The evaluation's result decides on it: its time is a save's from the beginning, and no wait for data."""
+    args = {"save_strategy": "best", "metric_for_best_model": "loss", "greater_is_better": False, "learning_rate": 0.01}
+    args |= {"eval_strategy": "steps", "eval_steps": 4}
+    code, seen = train(tmp_path, args=args)
+    assert (code, counted(tmp_path)) == (0, 16), (tmp_path / "output").read_text()
+    saved = sorted(int(folder.name.partition("-")[2]) for folder in (tmp_path / "saved").iterdir())
+    assert seen.saves("requested") == seen.saves("committed") == saved
+    written = [event.fields["seconds"] for _, event in seen.events if event.fields.get("stage") == "staged"]
+    assert seen.status["rank_seconds"]["checkpoint_save"] > seen.status["rank_seconds"]["other"]
+    assert min(written) > 0
+    assert seen.numbers() == list(range(1, 17))
+
+
+def test_loading_the_best_at_the_end_changes_nothing(tmp_path: Path) -> None:
+    """Nor does an old folder's deletion, or a last step of fewer rows."""
+    args = {"save_strategy": "steps", "save_steps": 2, "eval_strategy": "steps", "eval_steps": 2, "save_total_limit": 1}
+    args |= {"load_best_model_at_end": True, "gradient_accumulation_steps": 3, "max_steps": 6}
+    code, seen = train(tmp_path, rows=15, args=args)
+    assert (code, counted(tmp_path)) == (0, 6), (tmp_path / "output").read_text()
+    assert seen.numbers() == [1, 2, 3, 4, 5, 6]
+    assert seen.saves("committed") == [2, 4, 6]
+    assert (seen.saves("loaded"), seen.kinds()[-2:]) == ([0], AN_END)
+
+
+def test_nothing_to_resume_from_is_no_run(tmp_path: Path) -> None:
+    """The Trainer refuses before it trains."""
+    assert run(WORKER, tmp_path, {"resume": True}) == 1
+    assert "No valid checkpoint" in (tmp_path / "output").read_text()
+    assert not (tmp_path / "journals").exists()
+
+
+def test_training_goes_on_where_nothing_can_be_recorded(tmp_path: Path) -> None:
+    """A journal folder that cannot be made costs the records and nothing else."""
+    (tmp_path / "journals").write_text("not a folder")
+    assert run(WORKER, tmp_path, {"args": {"save_strategy": "steps", "save_steps": 4}}) == 0
+    assert counted(tmp_path) == 16
 
 
 @pytest.mark.parametrize("only", ["evaluate", "predict"])

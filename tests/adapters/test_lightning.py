@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 pytest.importorskip("lightning", reason="needs PyTorch Lightning: pip install lightning")
 
 WORKER = "lightning_worker.py"
+TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
 A_START = ["process_started", "train_entered"]
 AN_END = ["train_finished", "process_exited"]
 
@@ -110,7 +111,7 @@ def test_an_interrupt_by_hand_is_no_fault(tmp_path: Path) -> None:
     assert seen.kinds()[-1] == "process_exited"
 
 
-@pytest.mark.parametrize("only", ["validate", "predict"])
+@pytest.mark.parametrize("only", ["validate", "test", "predict"])
 def test_what_is_no_training_leaves_no_trace(tmp_path: Path, only: str) -> None:
     """Evaluation of a finished model is no run."""
     assert run(WORKER, tmp_path, {"only": only}) == 0
@@ -128,9 +129,67 @@ def test_fit_may_be_called_again(tmp_path: Path) -> None:
     assert (seen.status["state"], seen.status["incidents"]) == ("finished", [])
 
 
-@pytest.mark.parametrize(
-    "launcher", [(), ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")], ids=["own", "torchrun"]
-)
+def test_a_second_trainer_goes_on_with_the_steps_of_the_first(tmp_path: Path) -> None:
+    """Lightning counts from 0 again; what the first one did is no rollback for that, and was not in vain."""
+    code, seen = fit(tmp_path, anew=True)
+    assert code == 0, (tmp_path / "output").read_text()
+    assert seen.numbers() == list(range(1, 33))
+    assert seen.pod.ledger.slots[0].productive_steps == 32
+    assert (seen.status["rank_seconds"]["replay"], seen.status["incidents"]) == (0, [])
+
+
+def test_a_callback_given_twice_records_once(tmp_path: Path) -> None:
+    """Each step once, one start, one end; training is told in the log."""
+    code, seen = fit(tmp_path, twice=True)
+    assert code == 0
+    assert seen.numbers() == list(range(1, 17))
+    assert (seen.kinds().count("train_entered"), seen.kinds().count("train_finished")) == (1, 1)
+    assert "given twice" in (tmp_path / "output").read_text()
+
+
+def test_a_bug_in_somebody_elses_callback_is_the_cause(tmp_path: Path) -> None:
+    """The step that it broke after is done; the incident is the exception's."""
+    code, seen = fit(tmp_path, bad_callback=True)
+    assert code == 1
+    assert seen.numbers() == [1, 2]
+    (fault,) = [event for _, event in seen.events if event.kind == "fault_caught"]
+    assert fault.fields["message"] == "a bug of somebody else's"
+    assert [incident["cause"] for incident in seen.status["incidents"]] == ["app_exception"]
+
+
+def test_resumed_where_it_was_to_end_it_ends(tmp_path: Path) -> None:
+    """A job that is started again after its last step does none, and has finished, not failed."""
+    told = {"trainer": {"max_steps": 3, "max_epochs": -1}, "save_every": 3}
+    watcher = Watcher(tmp_path)
+    assert run(WORKER, tmp_path, told) == 0
+    (saved,) = (tmp_path / "saved").iterdir()
+    watcher.look()
+    assert run(WORKER, tmp_path, told | {"resume": str(saved)}) == 0
+    seen = watcher.look()
+    assert seen.numbers() == [1, 2, 3]
+    assert (seen.status["state"], seen.status["incidents"]) == ("finished", [])
+    assert seen.status["checkpoint"]["durable_step"] == 3
+
+
+def test_a_sharded_checkpoint_is_committed_as_a_whole(tmp_path: Path) -> None:
+    """FSDP2 on two ranks leaves a folder of shards; each rank's journal says the same of it."""
+    told = {"sharded": True, "save_every": 2, "trainer": {"devices": 2, "max_epochs": 1}}
+    assert run(WORKER, tmp_path, told, launcher=TORCHRUN) == 0, (tmp_path / "output").read_text()
+    seen = Watcher(tmp_path).look()
+    assert seen.numbers(0) == seen.numbers(1) == [1, 2, 3, 4]
+    assert seen.saves("committed", 0) == seen.saves("committed", 1) == [2, 4]
+    assert all(len(list(folder.glob("*.distcp"))) == 2 for folder in (tmp_path / "saved").iterdir())
+
+
+@pytest.mark.parametrize(("text", "told"), [("2.4.0", False), ("2.5.0.post0", True), ("2.10.1", True), ("main", True)])
+def test_a_version_that_tells_nobody_of_its_saves_is_known(text: str, told: bool) -> None:
+    """Lightning's profiler hears of saves since 2.5."""
+    from headway.adapters.lightning import tells_of_saves
+
+    assert tells_of_saves(text) is told
+
+
+@pytest.mark.parametrize("launcher", [(), TORCHRUN], ids=["own", "torchrun"])
 def test_ranks_of_a_group_are_one_incarnation(tmp_path: Path, launcher: tuple[str, ...]) -> None:
     """Two processes, by Lightning's own launcher or another: two slots, one id, both know of both steps and saves."""
     told = {"save_every": 2, "trainer": {"devices": 2, "strategy": "ddp", "max_epochs": 1}}
@@ -146,11 +205,20 @@ def test_ranks_of_a_group_are_one_incarnation(tmp_path: Path, launcher: tuple[st
 
 
 @pytest.mark.alone
-def test_it_works_beside_nvrxs_callback(tmp_path: Path) -> None:
-    """Under `ft_launcher`, with NVRx's heartbeats from its own Lightning callback, both do their work."""
+@pytest.mark.parametrize("name", ["FaultToleranceCallback", "FaultToleranceSectionsCallback"])
+def test_it_works_beside_nvrxs_callbacks(tmp_path: Path, name: str) -> None:
+    """Under `ft_launcher`, with NVRx's heartbeats or sections from its own Lightning callback, both do their work."""
     launcher = ("-m", "nvidia_resiliency_ext.fault_tolerance.launcher", "--nproc-per-node=2", "--max-restarts=0")
     launcher += ("--ft-param-initial_rank_heartbeat_timeout=60", "--ft-param-rank_heartbeat_timeout=60", "--standalone")
-    told = {"nvrx": True, "save_every": 2, "trainer": {"devices": 2, "strategy": "ddp", "max_epochs": 1}}
+    launcher += (
+        "--ft-param-rank_section_timeouts=setup:60,step:60,checkpointing:60",
+        "--ft-param-rank_out_of_section_timeout=60",
+    )
+    told = {
+        "nvrx": name,
+        "save_every": 2,
+        "trainer": {"devices": 2, "strategy": "ddp", "max_epochs": 1},
+    }
     assert run(WORKER, tmp_path, told, launcher=launcher) == 0, (tmp_path / "output").read_text()
     seen = Watcher(tmp_path).look()
     assert seen.numbers(0) == seen.numbers(1) == [1, 2, 3, 4]

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import logging
+import time
 from typing import TYPE_CHECKING
 
 import pytest
 from adapted import RUN, Watcher
 
-from headway.adapters.loop import Loop, never_raises, number_of
+from headway.adapters import saves
+from headway.adapters.loop import Loop, Turn, never_raises, number_of
+from headway.adapters.saves import Saves
 from headway.environment import Identity
 from headway.recorder import Recorder
 
@@ -61,3 +64,45 @@ def test_a_step_that_only_waited_is_taken_back(tmp_path: Path) -> None:
     assert (seen.steps, seen.phases()) == ([(0, 1, 0.5)], ["eval"])
     spent = seen.status["rank_seconds"]
     assert min(spent["productive"], spent["data_wait"], spent["eval"], spent["checkpoint_save"]) > 0
+
+
+def test_a_save_that_never_becomes_complete_is_looked_for_seldom(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Looking takes training's time: whoever asks at every step looks a hundredth of the time, and after a new save at once."""
+    looks: list[object] = []
+
+    def slow(path: object, *, since: float) -> None:
+        looks.append((path, since))
+        time.sleep(0.02)
+
+    monkeypatch.setattr(saves, "complete", slow)
+    recorder = Recorder(Identity(directory=tmp_path / "journals", run=RUN, pod_index="0"))
+    found = Saves(Loop(recorder))
+    for step in (1, 2):
+        found.begin(step)
+        found.end()
+        found.lies_in(step, tmp_path)
+        for _ in range(1_000):
+            found.look()
+        assert len(looks) == (1, 3)[step - 1]
+    recorder.close()
+
+
+def test_the_newest_training_records_and_of_its_callbacks_the_first() -> None:
+    """A training that was left by an exception, of which nobody was told, keeps no later one from being recorded."""
+
+    class Callback:
+        forgotten = 0
+
+        def forget(self) -> None:
+            self.forgotten += 1
+
+    turn, first, second, training = Turn(), Callback(), Callback(), object()
+    assert [turn.take(first, training), turn.take(second, training), turn.take(first, training)] == [True, False, True]
+    assert turn.take(second, object())
+    assert (first.forgotten, second.forgotten) == (1, 0)
+    assert not turn.take(first, turn._training)
+    turn.end()
+    assert turn.take(first, training)
+    assert (first.forgotten, second.forgotten) == (1, 0)

@@ -13,7 +13,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from headway.adapters.loop import Loop, incarnation, never_raises
+from headway.adapters.loop import Loop, incarnation, never_raises, turn
 from headway.adapters.saves import Saves
 from headway.recorder import Recorder
 
@@ -52,6 +52,8 @@ class HeadwayCallback(_Callback):  # type: ignore[misc]  # Transformers may be m
     @never_raises
     def on_train_begin(self, args: Any, state: Any, *_: Any, **__: Any) -> None:
         """Model, optimizer and, if so, a checkpoint are loaded."""
+        if not turn.take(self, state):
+            return
         told = {"LOCAL_RANK": args.local_process_index, "RANK": args.process_index, "WORLD_SIZE": args.world_size}
         recorder = Recorder.from_env(
             settings={"total_steps": state.max_steps},
@@ -64,7 +66,7 @@ class HeadwayCallback(_Callback):  # type: ignore[misc]  # Transformers may be m
         recorder.train_entered(
             incarnation=incarnation(args.process_index), rank=args.process_index, world_size=args.world_size
         )
-        recorder.checkpoint("loaded", step=state.global_step)
+        self._loop.loaded(state.global_step)
 
     @never_raises
     def on_epoch_begin(self, _args: Any, state: Any, *_: Any, **__: Any) -> None:
@@ -107,10 +109,15 @@ class HeadwayCallback(_Callback):  # type: ignore[misc]  # Transformers may be m
         self._begin_evaluation()
 
     @never_raises
-    def on_evaluate(self, _args: Any, state: Any, control: Any, **_: Any) -> None:
-        """The evaluation has ended."""
-        if self._loop is not None:
-            self._loop.end("eval")
+    def on_evaluate(self, args: Any, state: Any, control: Any, metrics: Any = None, **_: Any) -> None:
+        """The evaluation has ended; by its result the Trainer may be about to save."""
+        if self._loop is None or self._saves is None:
+            return
+        self._loop.end("eval")
+        if _is_best(args, state, metrics or {}):
+            self._record(state)
+            self._saves.begin(state.global_step)
+        else:
             self._go_on(state, control)
 
     @never_raises
@@ -118,7 +125,7 @@ class HeadwayCallback(_Callback):  # type: ignore[misc]  # Transformers may be m
         """This rank's part of the checkpoint is written."""
         if self._loop is None or self._saves is None:
             return
-        if not self._saves.open:  # decided on after the evaluation, by its result
+        if not self._saves.open:  # somebody else's decision
             self._saves.begin(state.global_step)
         self._saves.end()
         self._saves.lies_in(state.global_step, Path(args.output_dir) / f"checkpoint-{state.global_step}")
@@ -142,7 +149,12 @@ class HeadwayCallback(_Callback):  # type: ignore[misc]  # Transformers may be m
         self._record(state)
         self._loop.leave()
         self._saves.look()
-        self._loop.recorder.train_finished(state.global_step)
+        self._loop.finished(state.global_step)
+        turn.end()
+        self.forget()
+
+    def forget(self) -> None:
+        """The training is over, or another one has begun."""
         self._loop = self._saves = None
 
     def _begin_evaluation(self) -> None:
@@ -170,3 +182,13 @@ class HeadwayCallback(_Callback):  # type: ignore[misc]  # Transformers may be m
             return
         tokens, self._tokens = int(state.num_input_tokens_seen - self._tokens), state.num_input_tokens_seen
         self._loop.completed(step, loss, tokens // max(1, ranks) if tokens > 0 else None)
+
+
+def _is_best(args: Any, state: Any, metrics: dict[str, float]) -> bool:
+    """Whether the Trainer will save because of these metrics: with `save_strategy="best"`, and only if they are better than ever."""
+    if getattr(args.save_strategy, "value", args.save_strategy) != "best":
+        return False
+    value = metrics.get(f"eval_{str(args.metric_for_best_model).removeprefix('eval_')}")
+    if value is None or state.best_metric is None:
+        return value is not None
+    return bool(value > state.best_metric if args.greater_is_better else value < state.best_metric)

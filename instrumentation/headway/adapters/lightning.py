@@ -10,17 +10,21 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import logging
 import os
+import re
 import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-from headway.adapters.loop import Loop, incarnation, never_raises, number_of
+from headway.adapters.loop import Loop, incarnation, never_raises, number_of, turn
 from headway.adapters.saves import Saves
 from headway.recorder import Recorder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+_log = logging.getLogger("headway")
 
 
 def _callback_class() -> Any:
@@ -41,7 +45,14 @@ def _callback_class() -> Any:
     )
 
 
+def tells_of_saves(version: str) -> bool:
+    """Whether this Lightning tells its profiler when it saves. A form of version that nobody knows yet is a new one's."""
+    found = re.match(r"(\d+)\.(\d+)", version)
+    return found is None or tuple(map(int, found.groups())) >= (2, 5)
+
+
 _Callback: Any = _callback_class()
+_VERSION: str = importlib.import_module(_Callback.__module__.partition(".")[0]).__version__
 _NEXT_BATCH = ".train_dataloader_next"
 _SAVE = "save_checkpoint"
 
@@ -62,8 +73,10 @@ class HeadwayCallback(_Callback):  # type: ignore[misc]  # Lightning may be miss
     @never_raises
     def setup(self, trainer: Any, _module: Any, stage: str) -> None:
         """The process group is there, the model's state is not."""
-        if stage != "fit":
+        if stage != "fit" or not turn.take(self, trainer):
             return
+        if not tells_of_saves(_VERSION):
+            _log.warning("Lightning %s tells nobody of its saves, so headway records none: 2.5 and later do", _VERSION)
         told = {"LOCAL_RANK": trainer.local_rank, "RANK": trainer.global_rank, "WORLD_SIZE": trainer.world_size}
         settings = {"total_steps": trainer.max_steps} if trainer.max_steps > 0 else {}
         recorder = Recorder.from_env(
@@ -100,11 +113,9 @@ class HeadwayCallback(_Callback):  # type: ignore[misc]  # Lightning may be miss
         """Everything is restored, whoever restored it."""
         if self._loop is None:
             return
-        recorder, step = self._loop.recorder, trainer.global_step
-        self._global_step = step
-        if recorder.last_step != step or self._restored is not None:
-            read = self._restored is not None and self._restored[0] == step
-            recorder.checkpoint("loaded", step=step, seconds=self._restored[1] if read and self._restored else None)
+        self._global_step = step = trainer.global_step
+        restored, seconds = self._restored or (None, 0.0)
+        self._loop.loaded(step, seconds=seconds if restored == step else None, known=restored is None)
 
     @never_raises
     def on_train_batch_start(self, trainer: Any, *_: Any) -> None:
@@ -155,7 +166,7 @@ class HeadwayCallback(_Callback):  # type: ignore[misc]  # Lightning may be miss
             return
         self._loop.leave()
         self._look_for_saves(trainer)
-        self._loop.recorder.train_finished(trainer.global_step)
+        self._loop.finished(trainer.global_step)
         self._give_back(trainer)
 
     @never_raises
@@ -213,8 +224,13 @@ class HeadwayCallback(_Callback):  # type: ignore[misc]  # Lightning may be miss
         known = [number for number in numbers if number is not None]
         return sum(known) if known and len(known) == len(numbers) else None
 
-    def _give_back(self, trainer: Any) -> None:
+    def forget(self) -> None:
+        """`fit` is over, or another trainer's has begun."""
         self._loop = self._saves = None
+
+    def _give_back(self, trainer: Any) -> None:
+        turn.end()
+        self.forget()
         if isinstance(trainer.profiler, _Listening):
             trainer.profiler = trainer.profiler.inner
 

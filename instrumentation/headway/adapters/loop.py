@@ -7,6 +7,8 @@ import itertools
 import logging
 import secrets
 import sys
+import weakref
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from headway.distributed import DEFAULT_KEY, agree_incarnation
@@ -38,20 +40,82 @@ def never_raises(hook: _Hook) -> _Hook:
     return guarded  # type: ignore[return-value]
 
 
+@dataclass
+class _Base:
+    """What a life has behind it that its framework no longer counts."""
+
+    steps: int = 0
+    finished: bool = False
+
+
+_bases: weakref.WeakKeyDictionary[Recorder, _Base] = weakref.WeakKeyDictionary()
+
+
+class Turn:
+    """Which callback records: the newest training's, and of its callbacks the first."""
+
+    def __init__(self) -> None:
+        self._owner: Any = None
+        self._training: Any = None
+
+    def take(self, owner: Any, training: Any) -> bool:
+        """Whether `owner` may record `training`, an object that no other one has. One that was left without a word is over."""
+        if self._training is training and self._owner not in (None, owner):
+            _log.warning("headway's callback was given twice: the second one records nothing")
+            return False
+        if self._owner not in (None, owner):
+            self._owner.forget()
+        self._owner, self._training = owner, training
+        return True
+
+    def end(self) -> None:
+        """Its training has ended."""
+        self._owner = self._training = None
+
+
+turn: Final = Turn()
+"""Of this process, which has one recorder."""
+
+
 class Loop:
     """What is open now: at most one step, at most one wait for data in it, at most one phase.
 
     A step begins with the wait for its first batch. What comes between two steps (evaluation, saves, other callbacks) is in neither; what
     comes between the micro-batches of one step is inside it.
+
+    Steps are numbered as the framework does. A framework that begins at 0 once more, after a training that ended in order, goes on
+    training: its steps are recorded as those after the last one, or they would pass for a rollback.
     """
 
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
+        self._base = _bases.setdefault(recorder, _Base())
         self._step_open = False
         self._worked = False
         self._wait: AbstractContextManager[None] | None = None
         self._phase: AbstractContextManager[None] | None = None
         self._phase_name = ""
+
+    def loaded(self, step: int, *, seconds: float | None = None, known: bool = False) -> None:
+        """Training starts after `step`; `known`: nobody need be told if that is where it stood."""
+        if step == 0 and self._base.finished:
+            self._base.steps = self.recorder.last_step or 0
+        self._base.finished = False
+        if not known or self.recorder.last_step != self.counted(step):
+            self.checkpoint("loaded", step=step, seconds=seconds)
+
+    def finished(self, step: int) -> None:
+        """Training reached its end in order."""
+        self.recorder.train_finished(self.counted(step))
+        self._base.finished = True
+
+    def checkpoint(self, stage: str, *, step: int, **told: Any) -> None:
+        """A checkpoint of the state after `step` reached a stage."""
+        self.recorder.checkpoint(stage, step=self.counted(step), **told)
+
+    def counted(self, step: int) -> int:
+        """The framework's `step` as it is recorded."""
+        return step + self._base.steps
 
     def wait(self, number: int) -> None:
         """Training asks for the next batch of step `number`."""
@@ -76,7 +140,7 @@ class Loop:
         """The optimizer has stepped, for the `number`th time in the run."""
         self.fetched()
         self._open(number)
-        step = self.recorder.step(number)
+        step = self.recorder.step(self.counted(number))
         step.loss, step.tokens = loss, tokens
         step.__exit__(None, None, None)
         self._step_open = self._worked = False
@@ -117,7 +181,7 @@ class Loop:
     def _open(self, number: int) -> None:
         self.end()
         if not self._step_open:
-            self.recorder.step(number).__enter__()
+            self.recorder.step(self.counted(number)).__enter__()
             self._step_open = True
 
 

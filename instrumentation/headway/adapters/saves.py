@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 MOST_WAITING: Final = 16
 """Saves that are looked for; the oldest of more is given up."""
+_REST: Final = 100
+"""How much longer than a look the time until the next one is."""
 
 
 @dataclass
@@ -33,6 +35,7 @@ class Saves:
         self._loop = loop
         self._open: _Save | None = None
         self._waiting: list[_Save] = []
+        self._not_before = 0.0
 
     @property
     def open(self) -> bool:
@@ -48,7 +51,7 @@ class Saves:
         """The framework saves the state after `step`; training waits for it."""
         self._open = _Save(step, time.time(), clock.monotonic())
         self._loop.begin("checkpoint_save")
-        self._loop.recorder.checkpoint("requested", step=step)
+        self._loop.checkpoint("requested", step=step)
 
     def end(self, *, error: BaseException | None = None) -> None:
         """The framework's call has returned, or failed."""
@@ -56,12 +59,12 @@ class Saves:
         if save is None:
             return
         self._loop.end("checkpoint_save")
-        recorder = self._loop.recorder
         if error is not None:
-            recorder.checkpoint("failed", step=save.step, reason=f"{type(error).__name__}: {error}")
+            self._loop.checkpoint("failed", step=save.step, reason=f"{type(error).__name__}: {error}")
             return
-        recorder.checkpoint("staged", step=save.step, seconds=clock.monotonic() - save.mono)
+        self._loop.checkpoint("staged", step=save.step, seconds=clock.monotonic() - save.mono)
         self._waiting = [*self._waiting, save][-MOST_WAITING:]
+        self._not_before = 0.0
 
     def lies_in(self, step: int, path: str | os.PathLike[str]) -> None:
         """Where the save of `step` lies, as far as it is still looked for."""
@@ -70,11 +73,16 @@ class Saves:
                 save.path = path
 
     def look(self) -> None:
-        """Tells of the saves that are complete by now."""
+        """Tells of the saves that are complete by now. Looking may be slow; it takes a hundredth of the time at most."""
+        began = clock.monotonic()
+        if not self._waiting or began < self._not_before:
+            return
         for save in list(self._waiting):
             size = None if save.path is None else complete(save.path, since=save.wall)
             if size is not None:
                 self._waiting.remove(save)
-                recorder = self._loop.recorder
-                recorder.checkpoint("written", step=save.step, bytes=size, seconds=clock.monotonic() - save.mono)
-                recorder.checkpoint("committed", step=save.step, bytes=size, verified=False)
+                seconds = clock.monotonic() - save.mono
+                self._loop.checkpoint("written", step=save.step, bytes=size, seconds=seconds)
+                self._loop.checkpoint("committed", step=save.step, bytes=size, verified=False)
+        ended = clock.monotonic()
+        self._not_before = ended + _REST * (ended - began)

@@ -6,7 +6,7 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.10 python3; do \
             $$p -c 'import sys; raise SystemExit(not (3,10) <= sys.version_info[:2] <= (3,12))' 2>/dev/null && echo $$p && break; done)
 STAMP  := $(VENV)/.installed
 
-.PHONY: help venv demo stack test lint types bench peers scale soak docs format clean
+.PHONY: help venv demo stack test lane lint types bench peers scale soak docs format clean
 .DEFAULT_GOAL := help
 
 help:  ## what can be made
@@ -32,6 +32,9 @@ stack: $(STAMP)  ## the demo with Prometheus and Alertmanager, which must be ins
 test: $(STAMP)  ## every test that this machine can run: first those that bear company, then the others
 	$(BIN)/python -m pytest -n auto --dist loadfile -m "not e2e and not alone"
 	$(BIN)/python -m pytest -m "e2e or alone"
+
+lane: $(STAMP)  ## what depends on NVRx's version, on that one: make lane NVRX=0.6.0
+	VENV=$(VENV) .ci/lane $(NVRX)
 
 lint: $(STAMP)  ## ruff
 	$(BIN)/ruff check .

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 pytest.importorskip("headway_alerts", reason="needs the rules")
 from live import PROMETHEUS, prometheus_of
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.skipif(PROMETHEUS is None, reason="needs prometheus (Debian: apt-get install prometheus)")
 def test_a_prometheus_with_our_rules(tmp_path: Path) -> None:

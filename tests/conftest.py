@@ -1,7 +1,8 @@
-"""For all tests: in CI a test that could run must not be skipped."""
+"""For all tests: in CI a test that could run must not be skipped, and what a lane is for is what runs."""
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,20 @@ if TYPE_CHECKING:
 
 FORBID_SKIPS = "HEADWAY_TEST_FORBID_SKIPS"
 """Set to 1 where everything that the tests need can be installed: a skip is then a failure."""
+
+
+NVRX = "HEADWAY_TEST_NVRX"
+"""The version of NVRx that the tests are meant to run on (`.ci/lane`)."""
+
+
+def pytest_configure() -> None:
+    """A lane that runs on another version than it says would protect nothing."""
+    asked, found = (
+        os.environ.get(NVRX),
+        importlib.metadata.version("nvidia-resiliency-ext") if NVRX in os.environ else None,
+    )
+    if asked != found:
+        raise pytest.UsageError(f"{NVRX} asks for NVRx {asked}, installed is {found}")
 
 
 @pytest.hookimpl(wrapper=True)

@@ -5,9 +5,11 @@ The README's table of versions says the same; a cell without a test here is mark
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import os
 import re
+import sys
 from typing import TYPE_CHECKING, Any, Final
 
 import harness
@@ -15,9 +17,11 @@ import pytest
 from harness import STEPS
 
 from headway.journal import JournalReader
+from headway_trainer.demo import runner
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from headway.events import Event
 
@@ -48,7 +52,12 @@ def outcome(tmp_path_factory: pytest.TempPathFactory) -> harness.Outcome:
 
 def events(outcome: harness.Outcome, journal: str, kind: str) -> list[Event]:
     """Events of a kind in one of the run's journals."""
-    reader = JournalReader(outcome.output / "journal" / "e2e" / f"{journal}.jsonl")
+    return events_in(outcome.output / "journal" / "e2e" / f"{journal}.jsonl", kind)
+
+
+def events_in(journal: Path, kind: str) -> list[Event]:
+    """Events of a kind in a journal."""
+    reader = JournalReader(journal)
     try:
         return [event for event in reader.poll() if event.kind == kind]
     finally:
@@ -118,3 +127,49 @@ def test_cycle_info(outcome: harness.Outcome) -> None:
     assert evidence(outcome, "the same node") == (
         ["cycle 1: the same node", "cycle 2: the same node"] if SINCE_060 else []
     )
+
+
+DIES_ONCE: Final = """
+import os, pathlib, signal, time
+rank = os.environ["RANK"]
+lived = pathlib.Path(__file__ + rank)  # 0.4.1 counts no restart on a node that joins one
+if not lived.exists():
+    lived.touch()
+    time.sleep(1)
+    if rank == "1":
+        os.kill(os.getpid(), signal.SIGKILL)
+    time.sleep(600)
+"""
+
+TWO_ON_ONE: Final = {"NVRX_ENABLE_MULTI_LAUNCHERS_PER_NODE": "1"}
+"""Else 0.7 takes two launchers of one machine for a mistake."""
+
+
+def test_a_restart_that_another_node_began(tmp_path: Path) -> None:
+    """Of two nodes the one where a worker died says so, and the other's launcher that it joins the restart."""
+    worker, port = tmp_path / "worker.py", runner.free_ports()
+    worker.write_text(DIES_ONCE)
+    command = [
+        sys.executable,
+        "-m",
+        "nvidia_resiliency_ext.fault_tolerance.launcher",
+        "--nnodes=2",
+        "--nproc-per-node=1",
+    ]
+    command += [
+        "--monitor-interval=0.5",
+        "--max-restarts=3",
+        "--rdzv-backend=c10d",
+        f"--rdzv-endpoint=127.0.0.1:{port}",
+    ]
+    with contextlib.ExitStack() as stack:
+        nodes = []
+        for node in (0, 1):
+            words = [sys.executable, "-m", "headway", "run", "--dir", str(tmp_path), "--run", f"node{node}", "--"]
+            words += [*command, f"--rdzv-conf=is_host={1 - node}", str(worker)]
+            nodes.append(stack.enter_context(runner.started(words, tmp_path / f"node{node}.log", TWO_ON_ONE)))
+        codes = [process.wait(harness.LIMIT_SECONDS) for process in nodes]
+    assert codes == [0, 0], [(tmp_path / f"node{node}.log").read_text() for node in (0, 1)]
+    kinds = ("worker_exited", "worker_group_failed", "restart_joined")
+    told = [[len(events_in(tmp_path / f"node{node}" / "launcher.jsonl", kind)) for kind in kinds] for node in (0, 1)]
+    assert sorted(told) == [[0, 0, 1], [1, 1, 0]]

@@ -7,9 +7,14 @@ import os
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+# How long an example takes is the machine's affair, which may have more to do.
+settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any machine")
 
 FORBID_SKIPS = "HEADWAY_TEST_FORBID_SKIPS"
 """Set to 1 where everything that the tests need can be installed: a skip is then a failure."""

@@ -5,8 +5,10 @@ BIN    := $(VENV)/bin
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.10 python3; do \
             $$p -c 'import sys; raise SystemExit(not (3,10) <= sys.version_info[:2] <= (3,12))' 2>/dev/null && echo $$p && break; done)
 STAMP  := $(VENV)/.installed
+# Most tests wait two thirds of their time for processes, so a small machine is given twice as many as it has cores.
+TESTERS ?= $(shell cores=$$(nproc); echo $$(( cores < 8 ? 2 * cores : cores )))
 
-.PHONY: help venv demo stack test lint types bench peers scale soak docs format clean
+.PHONY: help venv demo stack test lane lint types bench peers scale soak docs format clean
 .DEFAULT_GOAL := help
 
 help:  ## what can be made
@@ -30,8 +32,11 @@ stack: $(STAMP)  ## the demo with Prometheus and Alertmanager, which must be ins
 	$(BIN)/headway demo --stack
 
 test: $(STAMP)  ## every test that this machine can run: first those that bear company, then the others
-	$(BIN)/python -m pytest -n auto --dist loadfile -m "not e2e and not alone"
+	$(BIN)/python -m pytest -n $(TESTERS) --dist loadfile -m "not e2e and not alone"
 	$(BIN)/python -m pytest -m "e2e or alone"
+
+lane: $(STAMP)  ## what depends on NVRx's version, on that one: make lane NVRX=0.6.0
+	VENV=$(VENV) .ci/lane $(NVRX)
 
 lint: $(STAMP)  ## ruff
 	$(BIN)/ruff check .

@@ -1,17 +1,37 @@
-"""For all tests: in CI a test that could run must not be skipped."""
+"""For all tests: in CI a test that could run must not be skipped, and what a lane is for is what runs."""
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+# How long an example takes is the machine's affair, which may have more to do.
+settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any machine")
+
 FORBID_SKIPS = "HEADWAY_TEST_FORBID_SKIPS"
 """Set to 1 where everything that the tests need can be installed: a skip is then a failure."""
+
+
+NVRX = "HEADWAY_TEST_NVRX"
+"""The version of NVRx that the tests are meant to run on (`.ci/lane`)."""
+
+
+def pytest_configure() -> None:
+    """A lane that runs on another version than it says would protect nothing."""
+    asked, found = (
+        os.environ.get(NVRX),
+        importlib.metadata.version("nvidia-resiliency-ext") if NVRX in os.environ else None,
+    )
+    if asked != found:
+        raise pytest.UsageError(f"{NVRX} asks for NVRx {asked}, installed is {found}")
 
 
 @pytest.hookimpl(wrapper=True)

@@ -17,7 +17,7 @@ from headway_exporter.gpu_evidence import with_gpus
 from headway_exporter.labels import CAUSES
 from headway_exporter.nic_evidence import with_nics
 from headway_exporter.orchestrator import CLOCKS_SECONDS
-from headway_exporter.scene import BESIDE_KINDS, LAUNCHER_KINDS, Evidence, Scene, laggard
+from headway_exporter.scene import ACCOUNT_KINDS, BESIDE_KINDS, LAUNCHER_KINDS, Evidence, Scene, laggard
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -74,7 +74,7 @@ UNKNOWN: Final = Diagnosis("unknown")
 
 def diagnose(scene: Scene) -> Diagnosis:
     """The answer of the first rule that has one, beside those of the others, and with what is known of GPUs and network cards."""
-    signs = (item for item in scene.evidence if item.kind != "trace")
+    signs = (item for item in scene.evidence if item.kind not in ACCOUNT_KINDS)
     scene = replace(scene, evidence=tuple(sorted(signs, key=lambda item: item.at)))
     return with_nics(scene, with_gpus(scene, _without_hardware(scene)))
 
@@ -225,6 +225,15 @@ def _pod_lost(scene: Scene) -> Diagnosis | None:
     return Diagnosis("node_lost", None, "likely", scene.evidence[:1])
 
 
+def _began_elsewhere(scene: Scene) -> Diagnosis | None:
+    """The launcher joined a restart that another node began, before anything failed here: what ends then was ended by it."""
+    joined, first = scene.of_kind("joined"), scene.first_direct
+    told = min((item.at for item in scene.of_kind("detected", "joined")), default=0.0)
+    if not joined or (first is not None and first.at < told):
+        return None
+    return Diagnosis("peer_failure", None, "unknown", tuple(joined))
+
+
 def _own_failure(scene: Scene) -> Diagnosis | None:
     """The earliest failure of a rank's own, or of the launcher."""
     first = scene.first_direct
@@ -259,6 +268,7 @@ RULES: Final[tuple[Callable[[Scene], Diagnosis | None], ...]] = (
     _container_oom,
     _container_ended,
     _pod_lost,
+    _began_elsewhere,
     _own_failure,
     _echo_only,
 )

@@ -48,6 +48,10 @@ def from_launcher(slot: Slot | None, event: Event) -> Evidence | None:
     if event.kind == "worker_group_failed":
         left, limit = fields.get("restarts_left", "?"), fields.get("restarts_limit", "?")
         return _evidence("group_failed", event, f"worker group failed, {left} of {limit} restarts were left")
+    if event.kind == "restart_joined":
+        waiting = fields.get("nodes_waiting")
+        why = "that another node began" if waiting is None else f"for {waiting} nodes that wait to join"
+        return _evidence("joined", event, f"launcher joined a restart {why}")
     if event.kind == "launcher_exited" and fields.get("exit_code", 0) != 0:
         code = fields["exit_code"]
         return _evidence("launcher_exit", event, f"launcher ended: {exit_text(code)}", exit_code=code)

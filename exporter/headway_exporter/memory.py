@@ -26,6 +26,7 @@ from headway_exporter.origins import OriginVerdict
 from headway_exporter.phases import Timeline
 from headway_exporter.pod import Pod
 from headway_exporter.recoveries import Recovery, Try
+from headway_exporter.relaunch import Relaunch
 from headway_exporter.replay import ReplayChecks, _Check
 from headway_exporter.runinfo import Circumstances, RunInfo
 from headway_exporter.scene import Evidence, Marker
@@ -60,6 +61,7 @@ CLASSES: Final[tuple[type, ...]] = (
     Pod,
     PortSeen,
     Recovery,
+    Relaunch,
     ReplayChecks,
     RunInfo,
     Save,

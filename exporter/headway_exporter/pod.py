@@ -35,6 +35,7 @@ from headway_exporter.observations import (
 )
 from headway_exporter.orchestrator import Orchestrator
 from headway_exporter.orchestrator import evidence as told_by_orchestrator
+from headway_exporter.relaunch import Relaunch
 from headway_exporter.replay import ReplayChecks
 from headway_exporter.runinfo import RunInfo
 from headway_exporter.slots import TERMINATION_SIGNALS, Slot, mark_gone
@@ -86,6 +87,7 @@ class Pod:
         self.nics = Nics()
         self.container = Container()
         self.orchestrator = Orchestrator()
+        self.relaunch = Relaunch()
         self.dropped: Counter[str] = Counter()
         self.clock_anomalies: Counter[str] = Counter()
         self.exports: Counter[tuple[str, str]] = Counter()
@@ -361,6 +363,9 @@ class Pod:
             self._launcher_gone = True
         if event.kind == "worker_group_failed":
             self.info.group_failed(event.fields)
+        if event.kind in ("launcher_phase", "launcher_cycle"):
+            self._relaunch_event(event)
+            return
         stop = signs.launcher_stop(event)
         if stop is not None:
             self.failures.stop(stop)
@@ -373,6 +378,14 @@ class Pod:
             self.failures.late(late, ended)
         else:
             self._fail(signs.from_launcher(slot, event))
+
+    def _relaunch_event(self, event: Event) -> None:
+        """The launcher's account of its restart: its first word is a sign, the others explain."""
+        told = self.relaunch.phase(event) if event.kind == "launcher_phase" else self.relaunch.cycle(event)
+        if told is not None and told.kind == "detected":
+            self._fail(told)
+        elif told is not None and not self.finished:
+            self.failures.hear(told)
 
     def _hear(self, seen: PodStatusSeen) -> None:
         """The orchestrator's word: no trace of the trainer, and of a run that is complete it explains nothing."""

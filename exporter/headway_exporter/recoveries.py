@@ -36,7 +36,7 @@ MOST_BESIDE: Final = 16
 """What is no sign of a failure and has room beyond that: it comes last, and tells most."""
 
 _BY_ORCHESTRATOR: Final = frozenset({"launcher_exit", "vanished", *ORCHESTRATOR_KINDS})
-_BY_LAUNCHER: Final = frozenset({"death", "exit", "heartbeat", "group_failed", "replaced"})
+_BY_LAUNCHER: Final = frozenset({"death", "exit", "heartbeat", "group_failed", "detected", "joined", "replaced"})
 
 
 @dataclass(slots=True)

@@ -16,6 +16,10 @@ EvidenceKind = Literal[
     "heartbeat",  # a rank monitor waited in vain
     "interruption",  # NVRx's records
     "group_failed",  # the launcher restarts its workers or gives up
+    "detected",  # the launcher's own moment of having noticed
+    "joined",  # the launcher joins a restart that another node began
+    "relaunch",  # what took the launcher's time
+    "nodes",  # which nodes take part from here on
     "launcher_exit",
     "stop",  # the launcher was told to end
     "replaced",  # a new life without a word about the end of the old one
@@ -29,9 +33,11 @@ EvidenceKind = Literal[
 ]
 ORCHESTRATOR_KINDS: Final = frozenset({"container", "disruption"})
 """Told from outside, late, and to the second: they explain a failure, and never open or date one."""
-BESIDE_KINDS: Final = ORCHESTRATOR_KINDS | {"trace"}
+ACCOUNT_KINDS: Final = frozenset({"trace", "relaunch", "nodes"})
+"""Told for people; no judgement uses them."""
+BESIDE_KINDS: Final = ORCHESTRATOR_KINDS | ACCOUNT_KINDS
 """What belongs to a failure and is no sign of one."""
-LAUNCHER_KINDS: Final = frozenset({"exit", "heartbeat", "group_failed", "launcher_exit"})
+LAUNCHER_KINDS: Final = frozenset({"exit", "heartbeat", "group_failed", "detected", "joined", "launcher_exit"})
 IN_PHASE: Final = frozenset({"checkpoint_load", "checkpoint_save", "data_wait", "eval"})
 """States in which a rank is on its own business while others may wait for it."""
 

@@ -255,6 +255,37 @@ KINDS: Final[Mapping[str, Kind]] = {
             "restarts_limit": Field(INTEGER, "the budget"),
         },
     ),
+    "restart_joined": Kind(
+        "the launcher will restart its workers because another node fails, or new nodes wait to join",
+        {
+            "group_rank": Field(INTEGER, "of this node among the nodes"),
+            "nodes_waiting": Field(INTEGER, "how many wait to join; NVRx 0.4 and torchrun tell, later ones do not"),
+        },
+    ),
+    "launcher_phase": Kind(
+        "NVRx 0.6 and later: a step of the launcher's own way through a restart",
+        {
+            "name": Field(
+                TEXT,
+                "failure_detected, worker_terminated, rendezvous_started, rendezvous_completed, worker_start_started, …",
+            ),
+            "cycle": Field(INTEGER, "restarts of the whole job by launchers; from failure_detected on the next one"),
+            "node": Field(TEXT, "the launcher's name among the nodes: HOST_PID_NUMBER"),
+            "group_rank": Field(INTEGER, "of this node among the nodes, once it has one"),
+            "told_wall": Field(NUMBER, "when, by the launcher itself: seconds since 1970"),
+        },
+    ),
+    "launcher_cycle": Kind(
+        "NVRx 0.6 and later, with `--ft-cycle-info-dir`: who takes part in a cycle, from its cycle-info file",
+        {
+            "cycle": Field(INTEGER, "restarts of the whole job by launchers"),
+            "attempt": Field(INTEGER, "restarts of the job by Slurm"),
+            "began_wall": Field(NUMBER, "when its nodes had found each other: seconds since 1970"),
+            "active_nodes": Field(TEXT, "as a Slurm node list: `node[1-3,7]`"),
+            "standby_nodes": Field(TEXT, "likewise, those that wait"),
+            "active_ranks": Field(TEXT, "group ranks of the active nodes, in the order of their names"),
+        },
+    ),
     "launcher_exited": Kind("the launcher ended", {"exit_code": Field(INTEGER, "negative is a signal")}),
 }
 

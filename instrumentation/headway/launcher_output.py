@@ -8,6 +8,12 @@ them differs in every version and can be prefixed once more (`srun -l`, a log sh
     [2026-11-30 14:43:59,220] [WARNING] [RankMonServer5224@host:1] Did not get subsequent heartbeat. Waited 2.00 seconds.
     2026-11-30 14:45:47,151 [WARNING] [host] [workload:?(1) infra:?(?)] rank_monitor_server.py:497 [Cycle 0] Did not get …
 
+NVRx 0.6 and later also time their own restart, and every launcher says when it joins the restart that another node began:
+
+    … profiling.py:90   - Cycle: 1 Event: failure_detected Node: localhost_31124_0 Rank: 0 Time: 2026-11-30 14:45:47.320 UTC
+    … launcher.py:561 [default] Joining cluster restart (group_rank=0)
+    … [default] Detected 1 new nodes from group_rank=0; will restart worker group        (0.4.1, and torchrun)
+
 What no launcher prints: the exit codes of the workers that it stopped itself (only the first failure has a line), and plain
 torchrun keeps its restart budget to itself unless `LOGLEVEL=INFO`.
 """
@@ -16,6 +22,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -36,11 +43,22 @@ _HEARTBEAT = re.compile(
 _SECTION = re.compile(
     r"\b(?:Section '.*' has been open|(?P<outside>Was out of section)) for (?P<waited>\d+(?:\.\d+)?) seconds\. Timeout is "
 )
+_JOINED = re.compile(
+    r"\] (?:Joining cluster restart \(group_rank=(?P<rank>\d{1,9})\)"
+    r"|Detected (?P<nodes>\d{1,9}) new nodes from group_rank=(?P<old_rank>\d{1,9}); will restart worker group)"
+)
+_PHASE = re.compile(
+    r"\bCycle: (?P<cycle>\d{1,9}) Event: (?P<name>[a-z_]{1,64}) Node: (?P<node>\S{1,255}) Rank: (?:(?P<rank>\d{1,9})|None) "
+    r"Time: (?P<time>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}) UTC"
+)
 _WORKERS_PER_NODE = re.compile(r"(?:\bUsing nproc_per_node=|^\s*nproc_per_node\s*: )(?P<count>\d+)\b")
 _MONITOR_GLOBAL_RANK = re.compile(r"\[RankMonServer\d+@[^\]]*:(?P<rank>\d+)\]")
 _MONITOR_LOCAL_RANK = re.compile(r"\[workload:[^(\]]*\((?P<rank>\d+)\)")
 
-_WORDS = ("failed (exitcode", "attempts left", "heartbeat", "seconds. Timeout is", "nproc_per_node")
+_WORDS = (
+    *("failed (exitcode", "attempts left", "heartbeat", "seconds. Timeout is", "nproc_per_node"),
+    *("Event: ", "Joining cluster restart", "; will restart worker group"),
+)
 
 
 @dataclass(frozen=True)
@@ -69,7 +87,8 @@ class LauncherOutput:
         if match := _WORKERS_PER_NODE.search(line):
             self._workers_per_node = int(match["count"]) or None
             return None
-        return self._worker_exited(line) or _group_failed(line) or self._heartbeat_missed(line)
+        found = self._worker_exited(line) or _group_failed(line) or self._heartbeat_missed(line)
+        return found or _phase(line) or _restart_joined(line)
 
     def _worker_exited(self, line: str) -> Seen | None:
         match = _WORKER_EXITED.search(line)
@@ -108,6 +127,28 @@ def _group_failed(line: str) -> Seen | None:
     if match is None:
         return None
     return Seen("worker_group_failed", {"restarts_left": int(match["left"]), "restarts_limit": int(match["limit"])})
+
+
+def _phase(line: str) -> Seen | None:
+    match = _PHASE.search(line)
+    if match is None:
+        return None
+    try:
+        told = datetime.strptime(match["time"], "%Y-%m-%d %H:%M:%S.%f").replace(tzinfo=timezone.utc)
+    except ValueError:  # a thirteenth month: not NVRx's line
+        return None
+    fields: dict[str, Any] = {"name": match["name"], "cycle": int(match["cycle"]), "node": match["node"]}
+    fields |= {"told_wall": told.timestamp()} | ({} if match["rank"] is None else {"group_rank": int(match["rank"])})
+    return Seen("launcher_phase", fields)
+
+
+def _restart_joined(line: str) -> Seen | None:
+    match = _JOINED.search(line)
+    if match is None:
+        return None
+    if match["nodes"] is None:
+        return Seen("restart_joined", {"group_rank": int(match["rank"])})
+    return Seen("restart_joined", {"group_rank": int(match["old_rank"]), "nodes_waiting": int(match["nodes"])})
 
 
 class LineSplitter:

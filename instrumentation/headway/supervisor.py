@@ -1,7 +1,8 @@
 """`headway run -- CMD…`: starts a launcher and records in `launcher.jsonl` what only the launcher knows.
 
 It is the container's main process, so it is transparent: output byte for byte and at once, signals, exit code. Whatever goes wrong
-with the recording never stops or delays the launcher. As process 1 it also reaps orphans.
+with the recording never stops or delays the launcher. As process 1 it also reaps orphans. With NVRx 0.6 and later it also reads who takes
+part in each cycle (`cycle_info`).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headway import clock
 from headway.command_line import Parser
+from headway.cycle_info import CycleInfo, current_link
 from headway.environment import Identity, run_name_problem
 from headway.files import make_run_folder
 from headway.journal import JournalWriter
@@ -185,6 +187,7 @@ class _Supervisor:
         self._warned = False
         self._reap_orphans = reap_orphans
         self._output = LauncherOutput()
+        self._cycle_info: CycleInfo | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._ended = False
         self._early_signals: list[int] = []
@@ -212,6 +215,9 @@ class _Supervisor:
 
     def start(self, command: Sequence[str], environ: dict[str, str], attempt: int) -> bool:
         """Starts the launcher in a session of its own; False, with the exit code set and one line said, when it cannot."""
+        link = current_link(command, environ)
+        if link is not None:
+            self._cycle_info = CycleInfo(link, lambda told: self._record("launcher_cycle", told))
         try:
             self._process = subprocess.Popen(
                 command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0, start_new_session=True
@@ -241,6 +247,8 @@ class _Supervisor:
                 self._turn(selector, timeout=1.0)
             for _ in range(2):  # the launcher's last words, no more than a pipe holds, which is one chunk; and its end
                 self._turn(selector, timeout=0.0)
+            if self._cycle_info is not None:
+                self._cycle_info.close()
             self._record("launcher_exited", {"exit_code": process.returncode})
             self._drain(selector)
         self.exit_code = process.returncode if process.returncode >= 0 else 128 - process.returncode
@@ -281,8 +289,11 @@ class _Supervisor:
 
     def _read_line(self, line: str) -> None:
         seen = self._output.read(line)
-        if seen is not None:
-            self._record(seen.kind, seen.fields)
+        if seen is None:
+            return
+        self._record(seen.kind, seen.fields)
+        if self._cycle_info is not None and seen.fields.get("name") == "rendezvous_completed":
+            self._cycle_info.look_for(seen.fields["cycle"])
 
     def _on_signal(self, number: int, _frame: object) -> None:
         self._record("signal", {"signal": number, "name": signal.Signals(number).name})

@@ -74,10 +74,12 @@ def torchrun(options: Sequence[str]) -> list[str]:
     return [sys.executable, "-m", "headway", "run", "--", *launcher, "-m", "headway_trainer", *options]
 
 
-def ft_launcher(options: Sequence[str], *, heartbeat_timeout_seconds: int = 8) -> list[str]:
-    """Two ranks under NVRx's launcher, as the demo starts them."""
+def ft_launcher(options: Sequence[str], *, heartbeat_timeout_seconds: int = 8, more: Sequence[str] = ()) -> list[str]:
+    """Two ranks under NVRx's launcher, as the demo starts them; `more` goes to the launcher."""
     port = runner.free_ports()
-    return runner.launcher_command(port, 2, options, heartbeat_timeout_seconds=heartbeat_timeout_seconds)
+    command = runner.launcher_command(port, 2, options, heartbeat_timeout_seconds=heartbeat_timeout_seconds)
+    at = len(command) - len(options) - len(("-m", "headway_trainer"))
+    return [*command[:at], *more, *command[at:]]
 
 
 def alone(options: Sequence[str]) -> list[str]:

@@ -64,14 +64,8 @@ def test_what_slows_or_fails_a_save_restarts_nothing(tmp_path: Path, undisturbed
 
 
 def test_launcher_recovers_what_kills_the_process(tmp_path: Path, undisturbed: Undisturbed) -> None:
-    """SIGKILL, an exit code, a kill as by the kernel, a hang in C, and a corrupt checkpoint are the launcher's to recover."""
-    faults = (
-        "sigkill@20",
-        "exit@35:code=7",
-        "host_oom@45",
-        "hard_hang@60",
-        "corrupt_checkpoint@80",
-    )
+    """An exit code, a kill as by the kernel and a corrupt checkpoint are the launcher's to recover; others are in test_versions."""
+    faults = ("exit@40:code=7", "host_oom@45", "corrupt_checkpoint@80")
     options = harness.trainer_options(
         tmp_path, steps=STEPS, faults=faults, more=(*harness.PATIENT, "--checkpoint.mode=sync")
     )
@@ -80,8 +74,8 @@ def test_launcher_recovers_what_kills_the_process(tmp_path: Path, undisturbed: U
     assert [str(fired.fault) for fired in outcome.injected] == list(faults)
     assert outcome.differences() == []
     assert outcome.results == undisturbed()
-    assert outcome.status["restarts"] == {"in_process": 0, "launcher": 5, "orchestrator": 0}
-    assert [row["steps_lost"] for row in outcome.status["recoveries"]] == [9, 4, 4, 9, 19]
+    assert outcome.status["restarts"] == {"in_process": 0, "launcher": 3, "orchestrator": 0}
+    assert [row["steps_lost"] for row in outcome.status["recoveries"]] == [9, 4, 19]
 
 
 def test_orchestrator_recovers_a_lost_pod(tmp_path: Path, undisturbed: Undisturbed) -> None:

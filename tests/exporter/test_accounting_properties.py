@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,6 +18,8 @@ from headway_exporter.pod import Pod
 
 if TYPE_CHECKING:
     from headway_exporter.observations import Observation
+
+pytestmark = pytest.mark.slow
 
 SECOND = 1_000_000_000
 END = 300

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+pytestmark = pytest.mark.slow
+
+
 def hangs(exporter: Sidecar, gpu: int) -> bool:
     """It is down, and it is the only one."""
     up = {

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from pathlib import Path
 
+pytestmark = pytest.mark.slow
+
 UP = "headway_nic_up"
 ERRORS = "headway_nic_errors_total"
 CARD = "mlx5_0"

@@ -361,6 +361,7 @@ def test_gpus_that_change_places_keep_their_own_errors(fake: FakeNvml) -> None:
     assert [seen["uuid"] for seen in process.happened("xid")] == [SECOND]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "what", ["0.handle", "uuid", "name", "pci", "power", "link.3", "field.4.0", "mig", "init", "count"]
 )

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 FIRST, SECOND = uuid(0), uuid(1)
 
 
+pytestmark = pytest.mark.slow
+
+
 @pytest.fixture
 def fake(tmp_path: Path) -> FakeNvml:
     """Two GPUs in good health."""

@@ -60,18 +60,28 @@ def long_names() -> Story:
     return Story(run=f"run-{LONG}"[:200], node=LONG + "{}").starts().trains(40).fails().trains(9).ends()
 
 
+STORIES: Final[tuple[Callable[[], Story], ...]] = (quiet, four_faults, loop, three_pods, long_names)
+
+
 @pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
 @pytest.mark.parametrize("width", [1280, 380])
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-@pytest.mark.parametrize("make", [quiet, four_faults, loop, three_pods, long_names])
-def test_page_fits(make: Callable[[], Story], dark: bool, width: int, tmp_path: Path) -> None:
+def test_pages_fit(dark: bool, width: int, tmp_path: Path) -> None:
     """Every element is inside the page at each width, also with all details open; the colours follow the reader's choice."""
-    measured = measure(make(), tmp_path, width, dark=dark)
-    assert measured["width"] == width
-    assert measured["wide"] == []
-    assert measured["scroll"] <= measured["width"]
-    assert measured["empty"] == 0
-    assert measured["back"] == ("rgb(20, 24, 28)" if dark else "rgb(255, 255, 255)")
+    pages = [page(make(), tmp_path / make.__name__) for make in STORIES]
+    for make, found in zip(STORIES, measure_pages(pages, tmp_path, width, dark=dark), strict=True):
+        assert (make.__name__, found["width"], found["wide"], found["empty"]) == (make.__name__, width, [], 0)
+        assert found["scroll"] <= width
+        assert found["back"] == ("rgb(20, 24, 28)" if dark else "rgb(255, 255, 255)")
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
+@pytest.mark.parametrize("make", STORIES)
+def test_nothing_is_complained_about(make: Callable[[], Story], tmp_path: Path) -> None:
+    """The page itself, with all that it forbids the browser, is understood without a word on the console."""
+    story = make()
+    (tmp_path / "page.html").write_text(page(story, tmp_path), encoding="utf-8")
+    assert story.run[:20] in browse(tmp_path / "page.html", tmp_path, dark=False)
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")

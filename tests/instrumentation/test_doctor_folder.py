@@ -23,6 +23,8 @@ from headway.doctor.gather import Answer
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+pytestmark = pytest.mark.slow
+
 SLOW = Path(__file__).parents[1] / "exporter" / "slow_statvfs.c"
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to mount file systems and to be other users")
 AS_NOBODY = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")

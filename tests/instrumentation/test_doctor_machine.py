@@ -24,6 +24,8 @@ from headway_exporter.server import Server
 if TYPE_CHECKING:
     from pathlib import Path
 
+pytestmark = pytest.mark.slow
+
 LOOK_ELSEWHERE = {"clock", "no-gpu", "state-kind", "advice"}
 """What the machine that the tests run on decides, and a run too short for advice."""
 

@@ -20,6 +20,8 @@ pytest.importorskip("headway_alerts", reason="needs the rules")
 from alertmanager_process import alertmanager_of
 from live import PROMETHEUS, prometheus_of
 
+pytestmark = pytest.mark.slow
+
 EXAMPLE = Path(__file__).parents[2] / "alerts" / "alertmanager.yaml"
 
 

@@ -47,6 +47,23 @@ E1130 14:45:47.346000 5575 torch/distributed/elastic/multiprocessing/api.py:1002
 2026-11-30 14:45:56,171 [WARNING] [host] [workload:?(1) infra:?(?)] rank_monitor_server.py:487 [Cycle 1] Did not get initial heartbeat. Waited 3.00 seconds.
 """
 
+FT_LAUNCHER_060_JOINS = r"""
+2026-12-01 04:53:31,309 [INFO] [host] [workload:?(?) infra:0(?)] profiling.py:90   - Cycle: 0 Event: rendezvous_started Node: localhost_31124_0 Rank: None Time: 2026-12-01 04:53:31.308 UTC
+2026-12-01 04:53:37,320 [INFO] [host] [workload:?(?) infra:0(?)] profiling.py:90   - Cycle: 1 Event: failure_detected Node: localhost_31124_0 Rank: 0 Time: 2026-12-01 04:53:37.320 UTC
+2026-12-01 04:53:37,320 [INFO] [host] [workload:?(?) infra:0(?)] launcher.py:561 [default] Joining cluster restart (group_rank=0)
+2026-12-01 04:53:37,320 [INFO] [host] [workload:?(?) infra:0(?)] launcher.py:879 Stopping workers... Timeout = 15 sec.
+2026-12-01 04:53:38,410 [INFO] [host] [workload:?(?) infra:0(?)] ft_rendezvous_barrier.py:2184 The node 'localhost_31124_0' attempts to join the next round of the rendezvous 'none'.
+"""
+
+FT_LAUNCHER_070_CHECKS = r"""
+2026-12-01 04:57:19,250 [INFO] [host] [workload:?(?) infra:?(?)] profiling.py:93   - Cycle: 1 Event: health_check_completed Node: localhost_942_0 Rank: None Time: 2026-12-01 04:57:19.250 UTC
+"""
+
+FT_LAUNCHER_041_JOINS = r"""
+[2026-12-01 05:04:25,336] [INFO] [ft_launcher7246@host] The node 'localhost_7246_0' attempts to join the next round of the rendezvous 'none'.
+[2026-12-01 05:04:34,606] [INFO] [ft_launcher7246@host] [default] Detected 1 new nodes from group_rank=0; will restart worker group
+"""
+
 FT_LAUNCHER_070 = FT_LAUNCHER_060.replace("launcher.py:561", "launcher.py:636").replace(
     "launcher.py:2610", "launcher.py:2754"
 )
@@ -59,6 +76,10 @@ def seen(text: str) -> list[Seen]:
 
 def exited(local_rank: int, pid: int, exit_code: int) -> Seen:
     return Seen("worker_exited", {"local_rank": local_rank, "pid": pid, "exit_code": exit_code})
+
+
+def phase(name: str, node: str, cycle: int, told_wall: float, **more: int) -> Seen:
+    return Seen("launcher_phase", {"name": name, "cycle": cycle, "node": node, "told_wall": told_wall, **more})
 
 
 def test_torchrun() -> None:
@@ -83,9 +104,40 @@ def test_ft_launcher_060_and_070(text: str) -> None:
     assert seen(text) == [
         Seen("heartbeat_missed", {"which": "subsequent", "waited_seconds": 2.0, "local_rank": 1}),
         exited(1, 5582, -9),
+        phase("failure_detected", "localhost_5575_0", 1, 1796049947.348, group_rank=0),
         Seen("worker_group_failed", {"restarts_left": 3, "restarts_limit": 3}),
         Seen("heartbeat_missed", {"which": "initial", "waited_seconds": 3.0, "local_rank": 1}),
     ]
+
+
+def test_a_restart_that_another_node_began() -> None:
+    """Where nothing failed, every version's launcher says that it joins a restart, each in its own words."""
+    assert seen(FT_LAUNCHER_041_JOINS) == [Seen("restart_joined", {"group_rank": 0, "nodes_waiting": 1})]
+    assert seen(FT_LAUNCHER_060_JOINS) == [
+        phase("rendezvous_started", "localhost_31124_0", 0, 1796100811.308),
+        phase("failure_detected", "localhost_31124_0", 1, 1796100817.320, group_rank=0),
+        Seen("restart_joined", {"group_rank": 0}),
+    ]
+
+
+def test_a_stage_that_only_070_has() -> None:
+    """A stage of a later version is told by its name, whatever it is."""
+    (found,) = seen(FT_LAUNCHER_070_CHECKS)
+    assert found == phase("health_check_completed", "localhost_942_0", 1, 1796101039.250)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Cycle: 1 Event: failure_detected Node: n Rank: 0 Time: 2026-13-01 04:57:19.250 UTC",
+        "Cycle: 1 Event: failure_detected Node: n Rank: zero Time: 2026-12-01 04:57:19.250 UTC",
+        "Cycle: 1 Event: failure_detected Node: " + 300 * "n" + " Rank: 0 Time: 2026-12-01 04:57:19.250 UTC",
+        "Event: the group will restart worker group, Joining cluster restart",
+    ],
+)
+def test_what_only_looks_like_a_stage(line: str) -> None:
+    """A worker that prints the like makes no event and no error."""
+    assert seen(line) == []
 
 
 def test_slot_is_left_out_when_the_line_does_not_tell() -> None:
@@ -113,7 +165,7 @@ def test_prefixed_lines_are_read() -> None:
 
 def test_fields_are_those_of_the_events() -> None:
     """Only fields that the journal's schema knows are written."""
-    for event in seen(TORCHRUN_213 + FT_LAUNCHER_041 + FT_LAUNCHER_060):
+    for event in seen(TORCHRUN_213 + FT_LAUNCHER_041 + FT_LAUNCHER_041_JOINS + FT_LAUNCHER_060_JOINS):
         assert set(event.fields) <= set(KINDS[event.kind].fields)
 
 

@@ -6,8 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from headway.journal import JournalReader
 from headway.ring import DEFAULT_CAPACITY, RingReader
+
+pytestmark = pytest.mark.slow
 
 KILLS = 200
 SERVER = Path(__file__).with_name("sigkill_server.py")

@@ -157,6 +157,7 @@ class Failures:
             if self.undecided.overdue is not None:
                 self.decide(self.undecided.overdue, None)
         one = self.incidents[-1].current
+        one.meet(markers, evidence.slot)
         added = one.add(self.incidents[-1].keep(evidence))
         added |= again and self._add_what_was_told(one)
         if added:

@@ -14,6 +14,8 @@ from headway_exporter.labels import LAYERS
 from headway_exporter.scene import BESIDE_KINDS, ORCHESTRATOR_KINDS
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from headway_exporter.origins import OriginVerdict
     from headway_exporter.phases import Timeline
     from headway_exporter.scene import Evidence, Marker
@@ -122,6 +124,11 @@ class Try:
     def cancelled(self) -> bool:
         """The launcher was told to end, and not because the orchestrator takes the pod away, to make another one."""
         return self.stopped and not any(item.kind == "disruption" for item in self.evidence)
+
+    def meet(self, markers: Iterable[Marker], slot: int | None) -> None:
+        """A sign tells of a rank of this pod that started only after the first one, among the present `markers`."""
+        if slot not in {marker.slot for marker in self.markers}:
+            self.markers += tuple(marker for marker in markers if marker.slot == slot)
 
     def let_go(self) -> None:
         """It will not be judged again: what only a judgement needs is forgotten, else a crash loop of many ranks fills the memory."""

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 OTHERS = {
     "--backoff": "python -m headway_trainer.orchestrator",
+    "--ft-cycle-info-dir": "ft_launcher, from 0.6 on",
+    "--ft-rank-heartbeat-timeout": "ft_launcher",
     "--longest-backoff": "python -m headway_trainer.orchestrator",
     "--max-restarts": "ft_launcher",
 }

@@ -6,11 +6,11 @@ long ranks really are silent.
 
 from __future__ import annotations
 
-import re
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 from headway.doctor.findings import Finding
+from headway.doctor.launcher_options import heartbeat_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -25,7 +25,6 @@ _SETTINGS: Final = {
     "barrier": "barrier_timeout_seconds",
     "completion": "completion_timeout_seconds",
 }
-_HEARTBEAT: Final = re.compile(r"--ft-(param-)?rank[-_]heartbeat[-_]timeout(?:=(.*))?")
 
 
 def timeouts(
@@ -39,7 +38,7 @@ def timeouts(
         silences: phase to the longest time between two heartbeats, seconds.
     """
     known = {name: float(settings[key]) for name, key in _SETTINGS.items() if _is_number(settings.get(key))}
-    told = told_heartbeat(command or ())
+    told = heartbeat_seconds(command or ())
     if told is not None:
         known.setdefault("heartbeat", told)
     phase, longest = max((silences or {}).items(), key=lambda item: item[1], default=("", 0.0))
@@ -50,18 +49,6 @@ def timeouts(
         return Finding("time-outs", "warn", "; ".join(what for what, _ in troubles), troubles[0][1])
     silent = f"; longest silence {longest:.3g} s ({phase})" if longest else ""
     return Finding("time-outs", "ok", ", ".join(f"{name} {value:g} s" for name, value in known.items()) + silent)
-
-
-def told_heartbeat(command: Sequence[str]) -> float | None:
-    """The heartbeat time-out among a launcher's options, seconds; None: there is none, or it is no number."""
-    for word, following in pairwise([*command, ""]):
-        found = _HEARTBEAT.fullmatch(word)
-        if found is not None:
-            try:
-                return float(following if found[2] is None else found[2])
-            except ValueError:
-                return None
-    return None
 
 
 def _out_of_order(known: Mapping[str, float]) -> Iterator[tuple[str, str]]:

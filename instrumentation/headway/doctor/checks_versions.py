@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headway.doctor import checks_timeouts
 from headway.doctor.findings import Finding
+from headway.doctor.launcher_options import heartbeat_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -145,7 +146,7 @@ def _heartbeats(seen: Trainer) -> Finding:
     words = seen.command or ()
     if in_force is not None:
         return Finding("heartbeats", "ok", f"a rank that is silent for {in_force:g} s is killed")
-    told = checks_timeouts.told_heartbeat(words)
+    told = heartbeat_seconds(words)
     if told is not None:
         return Finding("heartbeats", "ok", f"the launcher is told a heartbeat time-out of {told:g} s")
     if any(_NO_MONITORS.fullmatch(word.rpartition("/")[2]) for word in words):

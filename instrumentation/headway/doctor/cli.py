@@ -28,6 +28,7 @@ from headway.doctor import (
 )
 from headway.doctor.findings import Finding, in_order
 from headway.doctor.gather import Answer, gather
+from headway.doctor.launcher_options import local_ranks
 from headway.environment import Identity, run_name_problem
 
 if TYPE_CHECKING:
@@ -55,16 +56,17 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _examined(
     options: argparse.Namespace, identity: Identity, command: Sequence[str], environ: Mapping[str, str]
 ) -> Iterator[Finding]:
+    state = None if options.state_dir is None else str(options.state_dir)
+    answers = gather(_probes(options, state, environ))
+    journals = answers["journals"].facts or {}
     place = checks_folder.Place(
         path=str(options.dir),
         run=options.run,
         role=options.role,
         shared_place=identity.shared_place and options.dir == identity.directory,
         user=os.getuid(),
-        ranks=identity.local_world_size or 1,
+        ranks=identity.local_world_size or local_ranks(command or journals.get("command") or ()) or 1,
     )
-    state = None if options.state_dir is None else str(options.state_dir)
-    answers = gather(_probes(options, state, environ))
     yield from checks_environment.environment(environ, identity.warnings, options.run)
     yield from checks_folder.directory(place, answers["directory"])
     yield from checks_folder.journals(place, answers["journals"])

@@ -91,7 +91,11 @@ def test_a_full_or_small_volume(tmp_path: Path) -> None:
         assert "needed: 17 MiB" in full.one("directory-room")[1]
     with mounted(tmp_path / "small", "size=64m") as place:
         assert doctor("--dir", str(place)).one("directory-room")[0] == "ok"
-        for told, ranks in ((["--nproc-per-node", "2"], 2), (["--nproc_per_node=3"], 3), (["--nproc-per-node", "gpu"], 1)):
+        for told, ranks in (
+            (["--nproc-per-node", "2"], 2),
+            (["--nproc_per_node=3"], 3),
+            (["--nproc-per-node", "gpu"], 1),
+        ):
             found = doctor("--dir", str(place), "--", "ft_launcher", *told, "train.py")
             assert f"({ranks} x 17 MiB)" in found.one("directory-room")[1]
         status, what, do = doctor("--dir", str(place), LOCAL_WORLD_SIZE="2").one("directory-room")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import os
+import signal
 from typing import TYPE_CHECKING
 
 import pytest
@@ -19,19 +20,23 @@ settings.load_profile("any machine")
 FORBID_SKIPS = "HEADWAY_TEST_FORBID_SKIPS"
 """Set to 1 where everything that the tests need can be installed: a skip is then a failure."""
 
-
 NVRX = "HEADWAY_TEST_NVRX"
 """The version of NVRx that the tests are meant to run on (`.ci/lane`)."""
 
 
 def pytest_configure() -> None:
-    """A lane that runs on another version than it says would protect nothing."""
+    """A lane that runs on another version than it says would protect nothing; and tests run alike wherever they are started."""
     asked, found = (
         os.environ.get(NVRX),
         importlib.metadata.version("nvidia-resiliency-ext") if NVRX in os.environ else None,
     )
     if asked != found:
         raise pytest.UsageError(f"{NVRX} asks for NVRx {asked}, installed is {found}")
+    for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGQUIT, signal.SIG_DFL)):
+        if (
+            signal.getsignal(number) is signal.SIG_IGN
+        ):  # a shell's background job; what tests start would ignore them too
+            signal.signal(number, handler)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -243,11 +243,13 @@ def _direct(case: _Case) -> OriginVerdict | None:
     candidates = [claim for claim in case.claims if claim.evidence == "direct"] + hung
     if not candidates:
         return None
-    tied = _earliest([claim for claim in candidates if claim.dated] or candidates)
+    dated = [claim for claim in candidates if claim.dated]
+    tied = _earliest(dated or candidates)
     first = min(tied, key=lambda claim: (claim.cause in HANGS, claim.at, pod_order(claim.pod_index)))
     if first.cause in HANGS:
         return None if case.lost else _hang(case, first, tied)
-    return _guess(first, tied, "direct")
+    perhaps = [claim for claim in candidates if not claim.dated and claim.at < first.at] if dated else []
+    return _guess(first, [*tied, *perhaps], "direct")
 
 
 def _earliest(claims: Sequence[Claim]) -> list[Claim]:

@@ -110,6 +110,10 @@ CASES = {
     ),
     "a rank that was found gone, and a death that was seen later": Case(
         [killed(0, 0, 90.0, dated=False), killed(1, 2, 100.0), claim(2)],
+        ("process_killed", 2, "1", "confirmed", True, "1"),
+    ),
+    "a rank that was still well when another died, and was found gone later": Case(
+        [killed(0, 0, 110.0, dated=False), killed(1, 2, 100.0), claim(2)],
         ("process_killed", 2, "1", "confirmed", False, "1"),
     ),
     "two ranks that were found gone": Case(

@@ -101,6 +101,11 @@ def dead(status: dict[str, Any]) -> bool:
     return bool(status["ranks"]) and not status["ranks"][0]["alive"]
 
 
+def lives(status: dict[str, Any]) -> bool:
+    """Its sidecar follows the rank."""
+    return bool(status["ranks"]) and bool(status["ranks"][0]["alive"])
+
+
 def fail(found: list[Pod], dies: int) -> None:
     """All train; the rank of one pod dies, and a moment later the others see a broken collective."""
     first = []
@@ -170,6 +175,8 @@ def test_of_two_deaths_the_earlier_one_is_the_origin(tmp_path: Path, skews: tupl
         meet(*first)
         for process in first:
             wait_ready(process)
+        for one in found:  # one that is only found dead later has no time of death
+            one.sidecar.until(lives, "a living rank")
         for number in (1, 2):  # pod 1's clock is 40 s ahead of pod 2's
             first[number].kill()
             found[number].sidecar.until(dead, "the death")

@@ -129,7 +129,7 @@ def test_without_a_sidecar_the_journals_are_read(tmp_path: Path) -> None:
     again = trainer(tmp_path, 0, "enter=b", "load=40", "steps=41-70", "ready", "wait", cycle=1, ranks=1)
     wait_ready(again)
     try:
-        done, run_folder = status(str(tmp_path)), status("--format", "json", str(tmp_path / "testrun"))
+        done, run_folder = status(str(tmp_path), COLUMNS="300"), status("--format", "json", str(tmp_path / "testrun"))
         with sidecar(tmp_path) as exporter:
             found = exporter.until(lambda found: found["step"] == 70 and found["incidents"], "the second life")
             again.kill()

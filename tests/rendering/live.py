@@ -50,8 +50,10 @@ OUTCOME: Final = (
     f'min by (run) (headway_async_writer_up{{run="{RUN}"}}) == 1',
     'ALERTS{alertname="HeadwayRecurringEntity",alertstate="firing"}',
     'ALERTS{alertname="HeadwayRecurringFailure",alertstate="firing"}',
+    f'run:headway_checkpoint_exposure:seconds{{run="{RUN}"}}',
+    f'run:headway_mtbf:seconds{{run="{RUN}"}}',
 )
-"""How the story ends: what the last samples must say."""
+"""How the story ends: what the last samples must say, those too that are recorded once a minute."""
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,8 @@ from headway_alerts import catalogue
 from headway_alerts.config import Config
 from headway_alerts.model import Recording
 from headway_exporter.listing.table import COLUMNS
-from headway_trainer.demo import plan, report
+from headway_exporter.report.words import STATE_WORDS
+from headway_trainer.demo import plan
 
 HERE: Final = "tests/contract/test_readme_output.py::"
 TESTS: Final = blocks.ROOT / "tests"
@@ -116,7 +117,7 @@ def test_the_demo_prints_this() -> None:
     assert tuple(injected) == plan.FAULTS
     states = dict(re.findall(r"^ (\w+) +[\d.]+ % +[\d.]+   (.+)$", block.text, re.MULTILINE))
     assert len(states) > 5
-    assert {state: report.STATE_MEANINGS[state] for state in states} == states
+    assert {state: STATE_WORDS[state] for state in states} == states
     alerts = {rule.name for rule in catalogue.alerts(Config())}
     assert set(re.findall(r"\bHeadway[A-Z]\w+", block.text)) <= alerts
     assert "bit-equal" in block.text

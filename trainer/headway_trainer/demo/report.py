@@ -12,26 +12,12 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
+from headway_exporter.report.words import STATE_WORDS
 from headway_trainer.faults import KINDS, FiredFault
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
-
-STATE_MEANINGS = {
-    "productive": "new steps",
-    "replay": "steps done before",
-    "checkpoint_save": "blocked by a save",
-    "checkpoint_load": "reading a checkpoint",
-    "data_wait": "waiting for data",
-    "eval": "evaluation",
-    "init": "start until the first step",
-    "detect": "failed, not yet noticed",
-    "restart": "noticed, not yet training",
-    "down": "no process at all",
-    "standby": "held in reserve",
-    "other": "anything else",
-}
 
 
 @dataclass(frozen=True)
@@ -173,7 +159,7 @@ def time_table(status: dict[str, Any]) -> Table:
     table.add_column("meaning", style="dim")
     for state, seconds in sorted(status["rank_seconds"].items(), key=lambda item: -item[1]):
         if seconds > 0:
-            table.add_row(state, f"{100 * seconds / elapsed:.1f} %", f"{seconds:.1f}", STATE_MEANINGS.get(state, ""))
+            table.add_row(state, f"{100 * seconds / elapsed:.1f} %", f"{seconds:.1f}", STATE_WORDS.get(state, ""))
     return table
 
 

@@ -10,7 +10,7 @@ import math
 from html import escape
 from typing import TYPE_CHECKING, Final
 
-from headway_trainer.demo.report import STATE_MEANINGS
+from headway_exporter.report.words import STATE_WORDS
 from headway_trainer.experiment import published
 from headway_trainer.experiment.plan import RESTARTS
 
@@ -49,7 +49,7 @@ def picture(rows: Sequence[Row]) -> str:
 def states(rows: Sequence[Row]) -> list[tuple[str, str]]:
     """The states that occur, with what they mean, in a bar's order: for a legend."""
     seen = {state for row in rows if row.figures for state in row.figures.shares}
-    return [(state, STATE_MEANINGS.get(state, "not closed yet")) for state in ORDER if state in seen]
+    return [(state, STATE_WORDS.get(state, "not closed yet")) for state in ORDER if state in seen]
 
 
 def mark(layer: str, x: float, y: float, *, hollow: bool = False, title: str = "") -> str:

@@ -283,7 +283,7 @@ class Telemetry:
 
     def _send(self, signal: str, record: Record) -> tuple[bool | None, str]:
         """Whether it was accepted (None: nothing was to be sent, or there is nobody to send it), and what went wrong on the way."""
-        accepted, reason = None, ""
+        what, accepted, reason = None, None, ""
         try:
             what = traces.log(record) if signal == "logs" else self._untold(traces.trace(record), record)
             if what is None:
@@ -292,7 +292,7 @@ class Telemetry:
                 accepted = self._senders[signal].send(what)
         except Exception as error:  # noqa: BLE001 - whatever it was, the next incident is to be told
             accepted, reason = False, f"{type(error).__name__}: {error}"
-        else:
+        if what is not None:
             self._remember(what, record, accepted)
         with self._changed:
             self._counts[signal, _OUTCOMES[accepted]] += 1

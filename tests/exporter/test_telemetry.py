@@ -114,14 +114,20 @@ def test_a_later_revision_alone_is_a_log_record(monkeypatch: pytest.MonkeyPatch,
     assert sent.counts == {("logs", "ok"): 1}
 
 
-def test_a_later_revision_makes_up_for_a_refusal(monkeypatch: pytest.MonkeyPatch, collector: Receiver) -> None:
+@pytest.mark.parametrize("silent", [False, True], ids=["refused", "not answered"])
+def test_a_later_revision_makes_up_for_a_failure(
+    monkeypatch: pytest.MonkeyPatch, collector: Receiver, silent: bool
+) -> None:
     """What the endpoint did not take the first time is sent with the next word on the incident."""
     collector.status = 500
+    if silent:
+        collector.hold.clear()
     sent = telemetry(monkeypatch, **{ENDPOINT: collector.url}, OTEL_LOGS_EXPORTER="none")
     sent.export(record())
     while sent.counts["traces", "failed"] == 0:
         time.sleep(0.01)
     collector.status = 200
+    collector.hold.set()
     sent.export(record(revision=1))
     quiet(sent)
     assert sent.counts == {("traces", "failed"): 1, ("traces", "ok"): 1}

@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from headway import clock
 from headway.command_line import Parser
 from headway.environment import Identity, run_name_problem
 from headway_exporter.entry import SIGNALS
@@ -22,7 +23,7 @@ from headway_exporter.health.fitted import fitted
 from headway_exporter.health.nics import SYSFS
 from headway_exporter.health.nvml import NOTICES
 from headway_exporter.health.xids import XidTableError, load
-from headway_exporter.linger import Scrapes
+from headway_exporter.linger import Scrapes, see_out
 from headway_exporter.opening import Opening
 from headway_exporter.routes import metrics
 from headway_exporter.server import Server, parse_address, show_address
@@ -89,11 +90,24 @@ def _serve(options: argparse.Namespace, thresholds: Thresholds) -> int:
                 flush=True,
             )
         told = told or signal.Signals(signal.sigwait(SIGNALS))
+        patience, insists = options.linger_seconds if told == signal.SIGTERM else 0.0, _Insistence()
+        last = clock.monotonic() + patience
+        see_out(sidecar, patience, insists)
         sidecar.stop()
-        if told == signal.SIGTERM:
-            scrapes.linger(options.linger_seconds, lambda: signal.sigtimedwait(SIGNALS, 0) is not None)
+        scrapes.linger(last - clock.monotonic(), insists)
     server.stop()
     return 0
+
+
+class _Insistence:
+    """Whether another signal came."""
+
+    def __init__(self) -> None:
+        self._came = False
+
+    def __call__(self) -> bool:
+        self._came = self._came or signal.sigtimedwait(SIGNALS, 0) is not None
+        return self._came
 
 
 def _sidecar(options: argparse.Namespace, thresholds: Thresholds) -> Sidecar:
@@ -204,7 +218,8 @@ def _parser(environ: Mapping[str, str]) -> Parser:
         type=_seconds_or_none,
         metavar="SECONDS",
         default=environ.get("HEADWAY_LINGER_SECONDS") or str(DEFAULT_LINGER_SECONDS),
-        help="after SIGTERM the sidecar serves on until the last numbers were scraped, at most so many seconds; 0 ends at once "
+        help="after SIGTERM the sidecar follows its trainer to the end and serves on until the last numbers were scraped, at most so many "
+        "seconds; 0 ends at once "
         "(HEADWAY_LINGER_SECONDS, default %(default)s)",
     )
     parser.add_argument(

@@ -13,10 +13,27 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from headway_exporter.routes import Request, Response, Route
+    from headway_exporter.sidecar import Sidecar
 
 YOUNG_SECONDS: Final = 120.0
 """Whoever scrapes at all has come by in this time."""
+LAST_WORDS_SECONDS: Final = 10.0
+"""How long a launcher may take to end after its last rank. One that was killed never says that it has."""
 _LOOK_SECONDS: Final = 0.05
+
+
+def see_out(sidecar: Sidecar, seconds: float, told_again: Callable[[], bool]) -> None:
+    """Waits for the trainer to end, at most so long, and not when told to end again.
+
+    Slurm, Docker and systemd tell everybody at the same time. How the trainer then ends is part of its story, and may be gone with its
+    journals before the next sidecar comes.
+    """
+    deadline = clock.monotonic() + seconds
+    while sidecar.ranks_live and clock.monotonic() < deadline and not told_again():
+        time.sleep(_LOOK_SECONDS)
+    deadline = min(deadline, clock.monotonic() + LAST_WORDS_SECONDS)
+    while sidecar.launcher_lives and clock.monotonic() < deadline and not told_again():
+        time.sleep(_LOOK_SECONDS)
 
 
 class Scrapes:

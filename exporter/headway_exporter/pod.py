@@ -145,6 +145,11 @@ class Pod:
         return [slot for slot in self.slots.values() if slot.alive]
 
     @property
+    def launcher_lives(self) -> bool:
+        """A launcher was heard to start, and not to end."""
+        return self._launchers > 0 and not self._launcher_gone
+
+    @property
     def writer_up(self) -> bool | None:
         """Whether the checkpoint writers of all local ranks live; None before one was needed."""
         known = [slot.writer_up for slot in self.slots.values() if slot.writer_up is not None]

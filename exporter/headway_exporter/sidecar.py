@@ -128,6 +128,18 @@ class Sidecar:
         return self._stopping.is_set() or clock.monotonic() - self._polled < HEALTHY_SECONDS
 
     @property
+    def ranks_live(self) -> bool:
+        """Whether a trainer's process lives in this pod, as far as is known."""
+        with self._lock:
+            return bool(self._pod.alive)
+
+    @property
+    def launcher_lives(self) -> bool:
+        """Whether `headway run` has told of a launcher, and not yet of its end."""
+        with self._lock:
+            return self._pod.launcher_lives
+
+    @property
     def checkpoint_dir(self) -> str:
         """Where the trainer says that its checkpoints lie; empty: it says nothing."""
         return self._pod.info.checkpoint_dir

@@ -1,11 +1,10 @@
-"""A state folder in trouble, two sidecars at once, and the last word: real processes."""
+"""A state folder in trouble, and two sidecars at once: real processes."""
 
 from __future__ import annotations
 
 import os
 import resource
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -237,35 +236,3 @@ def test_the_newer_of_two_sidecars_takes_over(tmp_path: Path) -> None:
         process.kill()
         process.communicate()
     assert (code, errors.count("has taken over")) == (0, 1)
-
-
-def test_the_last_word_waits_for_a_scrape(tmp_path: Path) -> None:
-    """A native sidecar is told to end right after the trainer: the end of the run must be seen by the next scrape, once."""
-    with sidecar(tmp_path / "pod", "--state-dir", str(tmp_path / "state"), HEADWAY_LINGER_SECONDS="60") as exporter:
-        assert exporter.samples()
-        finish(trainer(tmp_path / "pod", 0, "enter=a", "load=0", "steps=1-5", "finish=5", ranks=1))
-        exporter.process.send_signal(signal.SIGTERM)
-        exporter.until(lambda status: status["finished"], "the final fold")
-        ledger = read_ledger(pod_folder(tmp_path / "state", RUN, "0") / LEDGER)
-        assert ledger.body["summary"]["finished"]
-        assert exporter.get("/healthz")[0] == 200
-        assert exporter.get("/metrics", "HEAD")[0] == 200  # which tells nobody anything
-        time.sleep(0.3)
-        assert exporter.process.poll() is None
-        assert exporter.value("headway_steps_total", kind="productive") == 5
-        assert exporter.process.wait(20) == 0
-
-
-@pytest.mark.parametrize(
-    ("signals", "seconds"),
-    [((signal.SIGTERM,), "0"), ((signal.SIGTERM, signal.SIGTERM), "600"), ((signal.SIGINT,), "600")],
-    ids=["lingering is off", "told twice", "by a person"],
-)
-def test_nobody_is_kept_waiting_who_does_not_want_to(tmp_path: Path, signals: tuple[int, ...], seconds: str) -> None:
-    """A person at a terminal, and an orchestrator that insists, get their way at once."""
-    with sidecar(tmp_path, HEADWAY_LINGER_SECONDS=seconds) as exporter:
-        assert exporter.samples()
-        for number in signals:
-            time.sleep(0.5)  # the same signal twice at once is one
-            exporter.process.send_signal(number)
-        assert exporter.process.wait(20) == 0

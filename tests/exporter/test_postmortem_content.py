@@ -166,6 +166,12 @@ def test_rates_are_honest() -> None:
     assert Rate(0, 0).share is None
 
 
+def test_all_of_them_is_compatible_with_always() -> None:
+    """No number of trials rules out that what always worked always will; rounding must not say 99.9 %, nor that never is a little."""
+    for count in range(1, 60):
+        assert (Rate(count, count).interval[1], Rate(0, count).interval[0]) == (1.0, 0.0)
+
+
 def test_recovery_times_and_rates(tmp_path: Path) -> None:
     """Times are from the records, by layer and by cause; what was cancelled is in no rate."""
     story = four_faults()
@@ -376,6 +382,7 @@ def test_shares(ratio: float, text: str) -> None:
 
 def test_rank_time() -> None:
     """Hours of GPUs where the ranks sit on GPUs, of ranks elsewhere; seconds where hours would be 0."""
+    assert units.rank_time(0.012, gpus=False) == "< 0.1 rank-seconds"
     assert units.rank_time(95.6, gpus=False) == "96 rank-seconds"
     assert units.rank_time(5_400.0, gpus=True) == "1.50 GPU-hours"
     assert units.rank_time(7_200_000.0, gpus=True) == "2\u202f000 GPU-hours"

@@ -280,11 +280,62 @@ def test_advice_of_the_report(tmp_path: Path) -> None:
     """Each finding that asks for something is turned into a thing to do."""
     assert "The checkpoint of step 260 does not load" in titles(told(four_faults(), tmp_path / "a"))
     endless = told(loop(), tmp_path / "b", LATER)
-    assert endless.actions[0].title.startswith("Mend the cause below")
+    assert endless.actions[0].title.startswith("Do what stands below, then start")
     assert "Recurring: the same checkpoint was loaded again and again" in titles(endless)
     story = Story(settings={}).starts().trains(90).fails("heartbeat_timeout").trains(9).ends()
     assert "Set a heartbeat time-out" in titles(told(story, tmp_path / "c"))
     assert not told(quiet(), tmp_path / "d").actions
+
+
+def test_a_start_comes_after_what_would_end_it_again(tmp_path: Path) -> None:
+    """Nobody is told to start again on the GPU that ended the run before he is told to take it out; what only cost time can wait."""
+    found = told(three_pods(), tmp_path / "a", LATER)
+    assert [action.title.partition(" GPU")[0] for action in found.actions[:2]] == [
+        "Do what stands below, then start the job again",
+        "Drain",
+    ]
+    once = Story().starts().trains(90).fails("app_exception", outcome="abandoned")
+    assert told(once, tmp_path / "b", LATER).actions[0].title == "Start the job again"
+
+
+def test_more_saves_are_not_asked_for_where_the_advice_is_to_make_fewer(tmp_path: Path) -> None:
+    """A loss to replay or detection names what weighs it against its price, and asks for no change itself."""
+    story = Story().starts().trains(20).fails(steps_lost=400, detect=60.0).trains(20).ends()
+    texts = {action.title.partition(" went into ")[2]: action.text for action in told(story, tmp_path).actions}
+    assert {
+        title: "stands under Settings" in text or "weighed under Settings" in text for title, text in texts.items()
+    } == {
+        "replay: steps done before": True,
+        "detect: failed, not yet noticed": True,
+    }
+
+
+def test_from_scratch_is_no_checkpoint_of_which_there_is_an_older_one(tmp_path: Path) -> None:
+    """A run that never saved starts at step 0 each time: that is said, in each place."""
+    story = Story().starts().trains(9)
+    story.durable = None
+    story.fails(
+        "app_exception", attempts=3, outcome="open", recurring=("same_checkpoint", "no_durable_progress"), steps_lost=90
+    )
+    found = told(story, tmp_path)
+    assert [action.text for action in found.actions if action.title.startswith("Recurring")] == [
+        "Look at the checkpoints: 3 attempts left none at all, so each failure throws everything since then away.",
+        "It was started from scratch 3 times: find out what stops the first save.",
+    ]
+    page = html(found)
+    assert "started from scratch" in page
+    assert "<b>from scratch</b>" in page
+    assert "checkpoint of step 0" not in page + markdown(found)
+
+
+def test_what_was_cancelled_is_not_called_recovered(tmp_path: Path) -> None:
+    """It is told beside the number of those that recovered, and no sentence says that its recovery held."""
+    story = (
+        Story().starts().trains(90).fails().trains(9).fails(outcome="cancelled", recurring=("no_progress",), attempts=3)
+    )
+    found = told(story, tmp_path)
+    assert "1 of 2</b><span>incidents recovered, 1 recurring, 1 cancelled</span>" in html(found)
+    assert "recovery held" not in titles(found)
 
 
 @pytest.mark.parametrize(

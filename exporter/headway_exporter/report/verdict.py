@@ -163,7 +163,7 @@ def _facts(run: Run, fate: Fate, recurring: list[Incident]) -> list[str]:
         facts.append(f"The run finished{position(run)}.")
     if recurring:
         some = units.plural(len(recurring), "incident was", "incidents were")
-        facts.append(f"{some} recurring: one failure came again before anything was gained.")
+        facts.append(f"{some} recurring: failures came again before anything was gained.")
     still_open = sum(1 for one in run.incidents if one.outcome == "open")
     if still_open and fate != "failing":
         facts.append(

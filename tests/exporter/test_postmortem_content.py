@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from report_story import BEGIN, Story, four_faults, loop, many_ranks, one_recovery, quiet, three_pods, write_records
 from state_story import RUNS, write
 
+from headway_exporter.advice import Advice, Number
 from headway_exporter.labels import CAUSES, INCIDENT_OUTCOMES, LAYERS, REASONS, STATES
 from headway_exporter.report import fields, parse, units, words
 from headway_exporter.report.bars import recovery_bar
@@ -247,22 +248,38 @@ def test_time_without_a_step_is_not_drawn_as_training(tmp_path: Path) -> None:
     assert ("p-first_step" in waits, "without a step" in waits) == (False, True)
 
 
-def test_advice_of_another_module_is_shown(tmp_path: Path) -> None:
-    """What `headway advise` says has its place in each form, its texts escaped."""
-
-    @dataclass(frozen=True)
-    class Advice:
-        title: str = "Heartbeat <b>60 s</b>"
-        text: str = "The longest silence was 12 s.\x1b[0m"
-        numbers: tuple[object, ...] = ()
-        confidence: str = "likely"
-
-    found = replace(told(quiet(), tmp_path), advice=[Advice()])
-    for form in (html, markdown, json_text):
-        text = form(found)
-        assert "The longest silence was 12 s." in text
-        assert "\x1b" not in text
-    assert "Heartbeat &lt;b&gt;60 s" in html(found)
+def test_advice_is_shown_with_its_numbers_and_how_sure_it_is(tmp_path: Path) -> None:
+    """Each form tells all that `headway advise` does of each piece, its texts escaped."""
+    advice = Advice(
+        topic="heartbeat_rank",
+        verdict="change",
+        title="Heartbeat <b>60 s</b>",
+        text="The longest silence was 12 s.\x1b[0m",
+        numbers=(Number("longest silence", 12.0, "seconds"), Number("in force", None)),
+        confidence="low",
+        because="only 5 min watched",
+        settings=(("ft_launcher --wait 60", "all versions"),),
+        assumptions=("nobody slept",),
+    )
+    found = replace(told(quiet(), tmp_path), advice=[advice])
+    page, text, data = html(found), markdown(found).replace("\\", ""), json.loads(json_text(found))
+    assert "Heartbeat &lt;b&gt;60 s" in page
+    for form in (page, text):
+        assert "\x1b" not in form
+        assert "The longest silence was 12 s." in form
+        assert "confidence low: " in form
+        assert "only 5 min watched" in form
+        assert "longest silence 12 s" in form
+        assert "ft_launcher --wait 60" in form
+        assert "not known" not in form
+    assert "<li>nobody slept</li>" in page
+    (one,) = data["advice"]
+    assert one["numbers"][0] == {"name": "longest silence", "value": 12.0, "unit": "seconds"}
+    assert (one["confidence"], one["because"], one["settings"][0][0]) == (
+        "low",
+        "only 5 min watched",
+        "ft_launcher --wait 60",
+    )
 
 
 def test_chance_is_no_offender(tmp_path: Path) -> None:

@@ -157,6 +157,8 @@ def _recovery(report: Report) -> Iterator[str]:
     yield ""
     titles = ("class of cause", "recovered", "95 % sure within", "recurring", "time lost")
     yield from _table(titles, (_rate(report, row) for row in (*report.rates, report.rate)), 3)
+    yield "Times count from the first sign of the failure: how long it went unnoticed before is *detect*."
+    yield ""
     spreads = [f"{what}: {one}" for what in ("to first step", "to mark") for one in ("n", "p50", "p90", "p99", "max")]
     layers = ((words.LAYER_WORDS.get(row.name, row.name), row) for row in (*report.by_layer, report.total))
     causes = ((words.CAUSE_WORDS[row.name], row) for row in report.by_cause)
@@ -202,7 +204,11 @@ def _advice(report: Report) -> Iterator[str]:
     if report.advice:
         yield "## Settings"
         yield ""
-        yield from (f"- **{escaped(plain(one.title))}** {escaped(plain(one.text))}" for one in report.advice)
+        for one in report.advice:
+            yield f"- **{escaped(plain(one.title))}** {escaped(plain(one.text))}"
+            yield f"  - confidence {one.confidence}: {escaped(plain(one.because))}"
+            yield from (f"  - set {escaped(plain(what))}: {escaped(plain(where))}" for what, where in one.settings)
+            yield f"  - from {escaped(plain(' · '.join(map(str, one.known))))}"
         yield ""
 
 

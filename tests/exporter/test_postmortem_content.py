@@ -208,16 +208,21 @@ def test_recovery_times_by_layer_and_cause(tmp_path: Path) -> None:
     assert [(row["layer"], row["name"], row["first_step"]["n"]) for row in told_rows] == [row[:3] for row in rows]
 
 
-def test_a_kill_for_want_of_memory_has_a_rate_of_its_own(tmp_path: Path) -> None:
-    """Somebody's SIGKILL must neither flatter nor spoil the rate of the kernel's."""
-    story = (
-        Story().starts().trains(9).fails("host_oom", outcome="abandoned").trains(9).fails("process_killed").trains(9)
-    )
+@pytest.mark.parametrize(
+    ("lost", "saved", "rates"),
+    [
+        ("host_oom", "process_killed", {"oom_kill": (0, 1), "killed": (1, 1)}),
+        ("node_lost", "nic", {"node_loss": (0, 1), "network": (1, 1)}),
+        ("gpu_memory", "heartbeat_timeout", {"gpu": (0, 1), "hang": (1, 1)}),
+    ],
+)
+def test_each_class_has_a_rate_of_its_own(
+    lost: str, saved: str, rates: dict[str, tuple[int, int]], tmp_path: Path
+) -> None:
+    """Somebody's SIGKILL must neither flatter nor spoil the rate of the kernel's, nor a network card that of lost nodes."""
+    story = Story().starts().trains(9).fails(lost, outcome="abandoned").trains(9).fails(saved).trains(9)
     found = told(story.ends(), tmp_path)
-    assert {row.name: (row.recovered.good, row.recovered.count) for row in found.rates} == {
-        "oom_kill": (0, 1),
-        "killed": (1, 1),
-    }
+    assert {row.name: (row.recovered.good, row.recovered.count) for row in found.rates} == rates
 
 
 def test_a_run_of_which_nothing_is_known_has_a_headline() -> None:

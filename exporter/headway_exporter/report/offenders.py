@@ -96,7 +96,7 @@ def _entity(kind: str, name: str, group: Sequence[Incident], known: int, members
 
 
 def _is_hardware(one: Incident) -> bool:
-    return CAUSE_CLASS[one.lead.cause] in ("gpu", "node_loss")
+    return CAUSE_CLASS[one.lead.cause] in ("gpu", "node_loss", "network")
 
 
 def at_least(count: int, trials: int, share: float) -> float:

@@ -150,6 +150,7 @@ def _record(pod: Pod, incident: Incident, wall: float, detail: _Detail) -> dict[
     diagnosis = telling.diagnosis
     closed = incident.state in CLOSED
     lost = incident.lost if closed else losses.so_far(pod, incident, pod.now_ns)
+    kept = _ends(incident.recoveries, detail.kept)
     return {
         "v": VERSION,
         "kind": "incident",
@@ -182,7 +183,9 @@ def _record(pod: Pod, incident: Incident, wall: float, detail: _Detail) -> dict[
         "versions": {} if found is None else _named(found.versions, detail),
         "settings": {} if found is None else _named(found.settings, detail),
         "evidence": _all_evidence(incident, detail),
-        "recoveries": [_recovery(pod, incident, one, detail) for one in _ends(incident.recoveries, detail.kept)],
+        "steps_lost": _whole(incident.steps_lost),
+        "recoveries": [_recovery(pod, incident, one, detail) for one in kept],
+        "recoveries_left_out": incident.left_out + len(incident.recoveries) - len(kept),
         "lost_rank_seconds": {state: _seconds(lost.get(state, 0)) for state in losses.STATES},
         "trace_id": trace_id(pod.run, incident.id),
     }

@@ -155,6 +155,9 @@ def _origin(row: Row) -> str:
 
 def _steps_lost(row: Row) -> str:
     lost = [fields.whole(one.get("steps_lost")) for one in row.recoveries]
+    total = fields.whole(row.record.get("steps_lost"))
+    if total is not None and row.recoveries:
+        return str(total)
     known = [steps for steps in lost if steps is not None]
     return str(sum(known)) if known else "-"
 

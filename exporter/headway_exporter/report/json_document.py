@@ -8,7 +8,8 @@
     rank_seconds          elapsed (without standby), standby, by (state, `unregained` and `pending`: they add up to elapsed)
     incidents             counts: total, recovered, over (ended and not cancelled), recurring, open, shown; lost_rank_seconds;
                           list: those that are shown, by time
-    recovery              rates by class, times by layer, by cause and by both, phase_seconds; times are {n, p50, p90, p99, max} in seconds
+    recovery              rates by class, times by layer, by cause and by both, phase_seconds; times are {n, p50, p90, p99, max} in seconds;
+                          left_out: recoveries of which only the number is known
     offenders, actions, missing
     advice                as in `headway advise --format json`
 
@@ -86,6 +87,7 @@ def document(report: Report) -> dict[str, Any]:
             "by_cause": [_times(row) for row in report.by_cause],
             "by_layer_and_cause": [{"layer": row.layer, **_times(row)} for row in report.by_layer_and_cause],
             "phase_seconds": report.phases,
+            "left_out": report.left_out,
         },
         "offenders": [
             {"kind": one.kind, "name": one.name, "count": one.count, "causes": list(one.causes)}

@@ -158,6 +158,9 @@ def _recovery(report: Report) -> Iterator[str]:
     titles = ("class of cause", "recovered", "95 % sure within", "recurring", "time lost")
     yield from _table(titles, (_rate(report, row) for row in (*report.rates, report.rate)), 3)
     yield "Times count from the first sign of the failure: how long it went unnoticed before is *detect*."
+    if report.left_out:
+        some = units.plural(report.left_out, "recovery is", "recoveries are")
+        yield f"{some} in none of these numbers: of an incident with many, records keep the first and the last."
     yield ""
     spreads = [f"{what}: {one}" for what in ("to first step", "to mark") for one in ("n", "p50", "p90", "p99", "max")]
     layers = ((words.LAYER_WORDS.get(row.name, row.name), row) for row in (*report.by_layer, report.total))

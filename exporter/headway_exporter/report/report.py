@@ -49,6 +49,8 @@ class Report:
     rates: Sequence[ClassRate]
     offenders: tuple[Offender, ...]
     actions: tuple[Action, ...]
+    left_out: int
+    """Recoveries of which only the number is known: they are in no time."""
     advice: Sequence[Advice]
     """What `headway advise` says."""
 
@@ -83,6 +85,7 @@ def report(run: Run, most: int | None = MOST_SHOWN) -> Report:
         rate=recovering.overall_rate(run.incidents),
         rates=recovering.rates(run.incidents),
         offenders=repeated,
+        left_out=sum(one.lead.recoveries_left_out for one in run.incidents),
         actions=actions(Findings(run, books, judged, repeated)),
         advice=advise(run),
     )

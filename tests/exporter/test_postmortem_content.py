@@ -47,6 +47,11 @@ def titles(found: Report) -> str:
     return "\n".join(action.title for action in found.actions)
 
 
+def gpu_once() -> Story:
+    """A GPU broke, the job recovered and finished: nobody would look at it before it is used again."""
+    return Story(run="gpu-once", backend="nccl").starts().trains(60).fails("gpu_memory").trains(120).ends()
+
+
 def test_every_label_has_words() -> None:
     """A cause, state, reason or layer without words or class would end the report of the first run that has it."""
     assert set(words.CAUSE_WORDS) == set(words.CAUSE_CLASS) == set(CAUSES)
@@ -61,7 +66,8 @@ def test_every_label_has_words() -> None:
     [
         (quiet, 10.0, "finished", "good", "Finished without an incident"),
         (one_recovery, 10.0, "finished", "good", "Recovered 1 of 1 incident; 86 % of rank time made progress"),
-        (four_faults, LATER, "finished", "good", "Recovered 4 of 4 incidents; 50 % of rank time made progress; the"),
+        (four_faults, LATER, "finished", "attention", "Recovered 4 of 4 incidents; 50 % of rank time made progress; the"),
+        (gpu_once, 10.0, "finished", "attention", "Recovered 1 of 1 incident"),
         (loop, 10.0, "failing", "bad", "Recurring at step 900 of 100\u202f000: exception in the training code on rank 1"),
         (loop, LATER, "abandoned", "bad", "Abandoned at step 900 of 100\u202f000 after: exception in the training code"),
         (loop, 600.0, "silent", "bad", "Silent for 10 min at step 900"),

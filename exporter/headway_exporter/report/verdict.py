@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
 from headway_exporter.report import fields, units
-from headway_exporter.report.words import CAUSE_WORDS
+from headway_exporter.report.words import CAUSE_CLASS, CAUSE_WORDS
 
 if TYPE_CHECKING:
     from headway_exporter.report.accounts import Accounts
@@ -83,10 +83,15 @@ def _level(fate: Fate, run: Run) -> Level:
     if fate in ("abandoned", "silent") or (fate != "finished" and any(one.recurring for one in open_now)):
         return "bad"
     unproved = any(one.outcome in ("open", "abandoned") or one.recurring for one in run.incidents)
-    diverged = any(recovery.replay_check == "diverged" for one in run.incidents for recovery in one.lead.recoveries)
-    if fate in ("failing", "stopped") or unproved or diverged or run.problems:
+    if fate in ("failing", "stopped") or unproved or run.problems or any(_leaves_work(one) for one in run.incidents):
         return "attention"
     return "good"
+
+
+def _leaves_work(incident: Incident) -> bool:
+    """It is over, and what it showed is not: a GPU that broke, a checkpoint that does not load, weights that are not what they were."""
+    bad = any(one.rejected_steps or one.replay_check == "diverged" for one in incident.lead.recoveries)
+    return bad or CAUSE_CLASS[incident.lead.cause] == "gpu"
 
 
 def opening(run: Run, fate: Fate) -> str:

@@ -315,6 +315,19 @@ def test_advice_of_the_report(tmp_path: Path) -> None:
     assert not told(quiet(), tmp_path / "d").actions
 
 
+def test_each_form_tells_where_a_recovery_spent_its_time(tmp_path: Path) -> None:
+    """Cause, origin, phases, steps and time lost of an incident, for whoever gets only the text of it."""
+    found = told(one_recovery(), tmp_path)
+    text = markdown(found)
+    assert (
+        "- launcher from step 580, 9.7 s to the first step: detect 2.0 s, teardown 0.1 s, respawn 4.2 s, rendezvous 1.8 s,"
+        in text
+    )
+    (incident,) = json.loads(json_text(found))["incidents"]["list"]
+    assert incident["recoveries"][0]["tries"][0]["phases"]["respawn"] == pytest.approx(4.2)
+    assert "respawn 4.2\u00a0s" in html(found) or "respawn 4.2 s" in html(found)
+
+
 def test_a_start_comes_after_what_would_end_it_again(tmp_path: Path) -> None:
     """Nobody is told to start again on the GPU that ended the run before he is told to take it out; what only cost time can wait."""
     found = told(three_pods(), tmp_path / "a", LATER)

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Final
 
 from headway_exporter.report import units, words
 from headway_exporter.report.environment import LEVEL_WORDS, origin_words, plain, since
+from headway_exporter.report.recovering import phases
 from headway_exporter.report.saves import sentences
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from headway_exporter.report.figures import Spread
-    from headway_exporter.report.model import Incident
+    from headway_exporter.report.model import Incident, Recovery
     from headway_exporter.report.recovering import ClassRate, Times
     from headway_exporter.report.report import Report
 
@@ -23,6 +24,7 @@ MOST_ROWS: Final = 50
 MOST_TOLD: Final = 10
 """Incidents with their evidence, unless all are asked for."""
 MOST_EVIDENCE: Final = 6
+MOST_RECOVERIES: Final = 3
 
 
 def markdown(report: Report) -> str:
@@ -139,6 +141,7 @@ def _told(report: Report) -> Iterator[str]:
         yield ""
         decided = escaped(words.DECISION_WORDS.get(lead.decided_by, lead.decided_by))
         yield f"- {_outcome(one)}, decided by {decided}, confidence {lead.confidence}"
+        yield from (f"- {_took(recovery)}" for recovery in lead.recoveries[:MOST_RECOVERIES])
         yield from (f"- recurring: {escaped(words.REASON_WORDS.get(reason, reason))}" for reason in one.recurring)
         for item in lead.evidence[:MOST_EVIDENCE]:
             rank = "" if item.rank is None else f", rank {item.rank}"
@@ -148,6 +151,18 @@ def _told(report: Report) -> Iterator[str]:
         for item in lead.evidence[:MOST_EVIDENCE]:
             if item.traceback:
                 yield from ("<details><summary>traceback</summary>", "", *fenced(item.traceback), "", "</details>", "")
+
+
+def _took(recovery: Recovery) -> str:
+    """What one recovery went through, its tries taken together."""
+    layer = words.LAYER_WORDS.get(recovery.layer or "", "no restart")
+    loaded = "" if recovery.loaded_step is None else f" from step {units.whole(recovery.loaded_step)}"
+    spent = ", ".join(
+        f"{phase.replace('_', ' ')} {units.duration(seconds)}" for phase, seconds in phases([recovery]).items()
+    )
+    return (
+        f"{layer}{loaded}, {units.duration(recovery.seconds_to_first_step)} to the first step: {spent or units.UNKNOWN}"
+    )
 
 
 def _recovery(report: Report) -> Iterator[str]:

@@ -245,9 +245,10 @@ class Incident:
             self.steps_left_out += gone.steps_lost or 0
 
     @property
-    def steps_lost(self) -> int:
-        """Of all its recoveries."""
-        return self.steps_left_out + sum(one.steps_lost or 0 for one in self.recoveries)
+    def steps_lost(self) -> int | None:
+        """By all its recoveries; None while no training has gone on."""
+        known = [one.steps_lost for one in self.recoveries if one.steps_lost is not None]
+        return self.steps_left_out + sum(known) if known or self.left_out else None
 
     def restarted_by(self, layer: str) -> None:
         """The try under way got as far as a restart."""

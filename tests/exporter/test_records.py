@@ -442,6 +442,14 @@ def test_tracebacks_are_kept_once_and_not_for_ever() -> None:
     assert len([text for text in told if text]) == 8
 
 
+def test_nothing_is_known_to_be_lost_before_training_goes_on() -> None:
+    """Not told as 0: how far back the restart will go is not known yet."""
+    tale = Tale().tell("steps 11-14, fail 1")
+    assert records.record(tale.pod, tale.incidents[0], WALL)["steps_lost"] is None
+    tale.tell("in_process 14, steps 15-16")
+    assert records.record(tale.pod, tale.incidents[0], WALL)["steps_lost"] == 0
+
+
 def test_a_crash_loop_loses_no_steps_from_its_sum(tmp_path: Path) -> None:
     """Twenty failures, 4 steps each: a record keeps eight of the recoveries, and what all of them lost; every reader tells of 80."""
     tale = Tale()

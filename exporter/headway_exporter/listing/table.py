@@ -154,11 +154,11 @@ def _origin(row: Row) -> str:
 
 
 def _steps_lost(row: Row) -> str:
-    lost = [fields.whole(one.get("steps_lost")) for one in row.recoveries]
-    total = fields.whole(row.record.get("steps_lost"))
-    if total is not None and row.recoveries:
-        return str(total)
-    known = [steps for steps in lost if steps is not None]
+    """In all; records of older versions tell only of each recovery that they keep."""
+    each = [
+        fields.whole(one.get("steps_lost")) for one in ([row.record] if "steps_lost" in row.record else row.recoveries)
+    ]
+    known = [steps for steps in each if steps is not None]
     return str(sum(known)) if known else "-"
 
 

@@ -284,6 +284,9 @@ def test_advice_is_shown_with_its_numbers_and_how_sure_it_is(tmp_path: Path) -> 
         assert "ft_launcher --wait 60" in form
         assert "not known" not in form
     assert "<li>nobody slept</li>" in page
+    bare = replace(found, advice=[replace(advice, numbers=())])
+    assert "the numbers it comes from" not in html(bare)
+    assert "- from" not in markdown(bare)
     (one,) = data["advice"]
     assert one["numbers"][0] == {"name": "longest silence", "value": 12.0, "unit": "seconds"}
     assert (one["confidence"], one["because"], one["settings"][0][0]) == (

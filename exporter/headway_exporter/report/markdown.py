@@ -226,7 +226,8 @@ def _advice(report: Report) -> Iterator[str]:
             yield f"- **{escaped(plain(one.title))}** {escaped(plain(one.text))}"
             yield f"  - confidence {one.confidence}: {escaped(plain(one.because))}"
             yield from (f"  - set {escaped(plain(what))}: {escaped(plain(where))}" for what, where in one.settings)
-            yield f"  - from {escaped(plain(' · '.join(map(str, one.known))))}"
+            if one.known:
+                yield f"  - from {escaped(plain(' · '.join(map(str, one.known))))}"
         yield ""
 
 

@@ -22,7 +22,7 @@ from headway_exporter.report.json_document import json_text
 from headway_exporter.report.load import load
 from headway_exporter.report.markdown import markdown
 from headway_exporter.report.merge import incidents
-from headway_exporter.report.offenders import at_least
+from headway_exporter.report.offenders import CHANCE, HARDWARE, at_least
 from headway_exporter.report.page import html
 from headway_exporter.report.picture import COLUMNS, HEIGHT, picture, ticks
 from headway_exporter.report.report import report
@@ -303,8 +303,26 @@ def test_chance_is_no_offender(tmp_path: Path) -> None:
     assert (rank.name, rank.count, rank.notable) == ("1", 4, False)
     assert "rank 1" not in titles(found)
     assert at_least(4, 4, 0.5) == pytest.approx(1 / 16)
+    assert "more than chance" not in html(found) + markdown(found)
     assert at_least(3, 4, 1 / 3) == pytest.approx(9 / 81)  # 4 * (1/3)^3 * (2/3) + (1/3)^4
     assert at_least(1, 4, 0.5) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("times", "marked", "words_of_it"), [(2, HARDWARE, "hardware faults among them"), (4, CHANCE, "more than chance")]
+)
+def test_chance_is_ruled_out_only_by_numbers(times: int, marked: str, words_of_it: str, tmp_path: Path) -> None:
+    """By hand: 2 of 2 on one of 4 nodes are chance in 1 of 4 runs, 4 of 4 in 1 of 64; two faults of hardware are marked as such."""
+    story = Story(pods=4, ranks=4, backend="nccl").starts()
+    for number in range(times):
+        story.trains(90).fails("gpu_memory", 4 + number)
+    found = told(story.trains(9).ends(), tmp_path)
+    (node,) = [one for one in found.offenders if one.kind == "node"]
+    assert (node.name, node.count, node.marked) == ("node-1", times, marked)
+    assert marked in html(found)
+    assert marked in markdown(found)
+    (drain,) = [action for action in found.actions if action.title == "Drain node node-1"]
+    assert words_of_it in drain.text
 
 
 def test_advice_of_the_report(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from headway_exporter.report import units
+from headway_exporter.report.offenders import CHANCE, HARDWARE
 from headway_exporter.report.recovering import recoveries
 from headway_exporter.report.words import CAUSE_CLASS, CAUSE_WORDS, REASON_WORDS
 
@@ -130,6 +131,9 @@ def _drain(findings: Findings) -> Iterator[Action]:
                 yield _against(one)
 
 
+_AGAINST_ENTITY: Final = {CHANCE: ", more than chance explains", HARDWARE: ", hardware faults among them"}
+
+
 def _against(one: Offender) -> Action:
     began = f"{units.plural(one.count, 'incident')} began there ({_causes(one.causes)})"
     if one.kind == "rank":
@@ -140,7 +144,7 @@ def _against(one: Offender) -> Action:
     name = one.name if one.kind == "gpu" else f"node {one.name}"
     return Action(
         f"Drain {name}",
-        f"{began}, more than chance explains. Take it out of service and test it before it is used again.",
+        f"{began}{_AGAINST_ENTITY[one.marked]}. Take it out of service and test it before it is used again.",
     )
 
 

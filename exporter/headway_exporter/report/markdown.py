@@ -212,10 +212,9 @@ def _offenders(report: Report) -> Iterator[str]:
         yield "## Repeat offenders"
         yield ""
         rows = [
-            (one.kind, escaped(one.name, MOST_CELL), units.whole(one.count), "yes" if one.notable else "")
-            for one in report.offenders
+            (one.kind, escaped(one.name, MOST_CELL), units.whole(one.count), one.marked) for one in report.offenders
         ]
-        yield from _table(("what", "which", "how often", "more than chance"), rows, 2)
+        yield from _table(("what", "which", "how often", "marked"), rows, 2)
 
 
 def _advice(report: Report) -> Iterator[str]:

@@ -168,7 +168,8 @@ def _place(record: Record) -> str:
     known = [
         f"{word} {origin[name]}" for name, word in (("rank", "rank"), ("node", "node")) if origin.get(name) is not None
     ]
-    return f"on {', '.join(known)}" if known else "of unknown origin"
+    doubt = "perhaps " if record.get("ambiguous") else ""
+    return f"{doubt}on {', '.join(known)}" if known else "of unknown origin"
 
 
 def _lost(record: Record) -> list[str]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import subprocess
+import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +29,7 @@ from headway_exporter.report.page import html
 from headway_exporter.report.picture import COLUMNS, HEIGHT, picture, ticks
 from headway_exporter.report.report import report
 from headway_exporter.state_files import LEDGER, RECORDS
+from headway_exporter.traces import sentence
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -347,6 +350,24 @@ def test_each_form_tells_where_a_recovery_spent_its_time(tmp_path: Path) -> None
     (incident,) = json.loads(json_text(found))["incidents"]["list"]
     assert incident["recoveries"][0]["tries"][0]["phases"]["respawn"] == pytest.approx(4.2)
     assert "respawn 4.2\u00a0s" in html(found) or "respawn 4.2 s" in html(found)
+
+
+def test_an_origin_in_doubt_is_told_as_such(tmp_path: Path) -> None:
+    """Wherever a rank is named for a failure that may have begun on another: nobody is to drain a node on a guess told as a fact."""
+    story = (
+        Story(run="doubt", pods=2).starts().trains(90).fails("process_killed", 3, outcome="abandoned", ambiguous=True)
+    )
+    found = told(story, tmp_path, LATER)
+    assert "process killed by a signal perhaps on rank 3 (node-1)" in found.verdict.headline
+    assert "perhaps rank 3, node-1" in markdown(found).replace("\\", "")
+    assert html(found).count("<bdi>perhaps rank 3, node-1</bdi>") == 3
+    assert "process_killed (confirmed) perhaps on rank 3, node node-1" in sentence(
+        story.records[0] | {"pod_index": "0"}
+    )
+    listed = subprocess.run(
+        [sys.executable, "-m", "headway", "incidents", str(tmp_path)], capture_output=True, text=True, check=True
+    )
+    assert "rank 3 node-1?" in listed.stdout
 
 
 def test_a_start_comes_after_what_would_end_it_again(tmp_path: Path) -> None:

@@ -150,7 +150,8 @@ def _origin(row: Row) -> str:
         "" if origin.node is None else origin.node,
         f"pod {origin.pod_index}" if origin.rank is None and origin.node is None and origin.pod_index else "",
     ]
-    return " ".join(part for part in parts if part) or "-"
+    doubt = "?" if row.record.get("ambiguous") is True and any(parts) else ""
+    return (" ".join(part for part in parts if part) or "-") + doubt
 
 
 def _steps_lost(row: Row) -> str:

@@ -134,10 +134,11 @@ def position(run: Run) -> str:
 
 
 def _where(incident: Incident) -> str:
-    origin = incident.lead.origin
+    origin, doubt = incident.lead.origin, " perhaps" if incident.lead.ambiguous else ""
     if origin.rank is not None:
-        return f" on rank {origin.rank}" + (f" ({fields.text(origin.node, MOST_NODE)})" if origin.node else "")
-    return f" on pod {origin.pod_index}" if origin.pod_index is not None else ""
+        node = f" ({fields.text(origin.node, MOST_NODE)})" if origin.node else ""
+        return f"{doubt} on rank {origin.rank}{node}"
+    return f"{doubt} on pod {origin.pod_index}" if origin.pod_index is not None else ""
 
 
 def _incidents(run: Run, fate: Fate) -> str:

@@ -82,6 +82,7 @@ def test_verdict(make: Callable[[], Story], after: float, fate: str, level: str,
     verdict = told(make(), tmp_path, after).verdict
     assert (verdict.fate, verdict.level) == (fate, level)
     assert verdict.headline.startswith(headline)
+    assert level != "attention" or any(fact.startswith("Left to be looked at: ") for fact in verdict.facts)
 
 
 @pytest.mark.parametrize("name", RUNS)

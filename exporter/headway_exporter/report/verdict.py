@@ -83,15 +83,22 @@ def _level(fate: Fate, run: Run) -> Level:
     if fate in ("abandoned", "silent") or (fate != "finished" and any(one.recurring for one in open_now)):
         return "bad"
     unproved = any(one.outcome in ("open", "abandoned") or one.recurring for one in run.incidents)
-    if fate in ("failing", "stopped") or unproved or run.problems or any(_leaves_work(one) for one in run.incidents):
+    if fate in ("failing", "stopped") or unproved or run.problems or _left_to_do(run):
         return "attention"
     return "good"
 
 
-def _leaves_work(incident: Incident) -> bool:
-    """It is over, and what it showed is not: a GPU that broke, a checkpoint that does not load, weights that are not what they were."""
-    bad = any(one.rejected_steps or one.replay_check == "diverged" for one in incident.lead.recoveries)
-    return bad or CAUSE_CLASS[incident.lead.cause] == "gpu"
+def _left_to_do(run: Run) -> list[str]:
+    """What incidents that are over showed and that is not."""
+    recoveries = [recovery for one in run.incidents for recovery in one.lead.recoveries]
+    found = {
+        "a checkpoint did not load": any(one.rejected_steps for one in recoveries),
+        "restored weights did not give the losses that they gave before": any(
+            one.replay_check == "diverged" for one in recoveries
+        ),
+        "a GPU or a link of one failed": any(CAUSE_CLASS[one.lead.cause] == "gpu" for one in run.incidents),
+    }
+    return [words for words, so in found.items() if so]
 
 
 def opening(run: Run, fate: Fate) -> str:
@@ -167,6 +174,8 @@ def _facts(run: Run, fate: Fate, recurring: list[Incident]) -> list[str]:
     facts = []
     if fate == "finished" and run.incidents:
         facts.append(f"The run finished{position(run)}.")
+    if left := _left_to_do(run):
+        facts.append(f"Left to be looked at: {'; '.join(left)}.")
     if recurring:
         some = units.plural(len(recurring), "incident was", "incidents were")
         facts.append(f"{some} recurring: failures came again before anything was gained.")

@@ -160,6 +160,10 @@ class Incident:
     """The first one of its record that no verdict of other pods can change any more, once it is written."""
     at_rest: bool = False
     """Nothing more will become known of it."""
+    left_out: int = 0
+    """Recoveries that are not kept."""
+    steps_left_out: int = 0
+    """Steps that those lost."""
 
     @classmethod
     def at(cls, evidence: Evidence, mark: int, durable: int | None, limits: Thresholds) -> Incident:
@@ -235,7 +239,16 @@ class Incident:
         """A failure after training had gone on, or the first one."""
         self.recoveries.append(recovery)
         if len(self.recoveries) > MOST_TRIES:
-            self.recoveries.pop(1).let_go()  # it is in no record any more
+            gone = self.recoveries.pop(1)  # it is in no record any more
+            gone.let_go()
+            self.left_out += 1
+            self.steps_left_out += gone.steps_lost or 0
+
+    @property
+    def steps_lost(self) -> int | None:
+        """By all its recoveries; None while no training has gone on."""
+        known = [one.steps_lost for one in self.recoveries if one.steps_lost is not None]
+        return self.steps_left_out + sum(known) if known or self.left_out else None
 
     def restarted_by(self, layer: str) -> None:
         """The try under way got as far as a restart."""

@@ -19,6 +19,7 @@ from headway_exporter import gpu_evidence, losses
 from headway_exporter.incident_ids import trace_id
 from headway_exporter.incidents import CLOSED
 from headway_exporter.observations import NANOSECONDS
+from headway_exporter.scene import Evidence, standing
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from headway_exporter.incidents import Incident
     from headway_exporter.pod import Pod
     from headway_exporter.recoveries import Recovery, Try
-    from headway_exporter.scene import Evidence, Marker
+    from headway_exporter.scene import Marker
 
 VERSION: Final = 1
 MOST_BYTES: Final = 256 << 10
@@ -149,6 +150,7 @@ def _record(pod: Pod, incident: Incident, wall: float, detail: _Detail) -> dict[
     diagnosis = telling.diagnosis
     closed = incident.state in CLOSED
     lost = incident.lost if closed else losses.so_far(pod, incident, pod.now_ns)
+    kept = _ends(incident.recoveries, detail.kept)
     return {
         "v": VERSION,
         "kind": "incident",
@@ -181,7 +183,9 @@ def _record(pod: Pod, incident: Incident, wall: float, detail: _Detail) -> dict[
         "versions": {} if found is None else _named(found.versions, detail),
         "settings": {} if found is None else _named(found.settings, detail),
         "evidence": _all_evidence(incident, detail),
-        "recoveries": [_recovery(pod, incident, one, detail) for one in _ends(incident.recoveries, detail.kept)],
+        "steps_lost": _whole(incident.steps_lost),
+        "recoveries": [_recovery(pod, incident, one, detail) for one in kept],
+        "recoveries_left_out": incident.left_out + len(incident.recoveries) - len(kept),
         "lost_rank_seconds": {state: _seconds(lost.get(state, 0)) for state in losses.STATES},
         "trace_id": trace_id(pod.run, incident.id),
     }
@@ -268,10 +272,18 @@ def _all_evidence(incident: Incident, detail: _Detail) -> list[dict[str, Any]]:
     """The first and the last signs, in the order of time; a part of the room is for what happened to GPUs and network cards."""
     tries = [one for recovery in incident.recoveries for one in recovery.tries]
     hardware = [(item, one) for one in tries for item in [*gpu_evidence.telling(one.gpu, one.evidence), *one.nics]]
-    told = sorted(((item, one) for one in tries for item in one.evidence), key=_at)
+    told = sorted(((item, one) for one in tries for item in [*_standing(one), *one.evidence]), key=_at)
     hardware = list(_ends(sorted(hardware, key=_at), detail.evidence // 4))
     both = sorted([*_ends(told, detail.evidence - len(hardware)), *hardware], key=_at)
     return [_evidence(incident, item, one, detail) for item, one in both]
+
+
+def _standing(one: Try) -> list[Evidence]:
+    """Of a hang: what its origin follows from, for monitors kill victims and culprit alike."""
+    first = next(iter(one.seen_here), None)
+    if first is None or one.diagnosis.cause not in gpu_evidence.HANGS or len(one.markers) < 2:
+        return []
+    return [Evidence("standing", first.at, first.wall, standing(one.markers, first.at))]
 
 
 def _at(sign: tuple[Evidence, Try]) -> float:

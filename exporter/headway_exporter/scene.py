@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from headway_exporter.thresholds import DEFAULT, Thresholds
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 EvidenceKind = Literal[
     "exception",  # a rank's own exception
@@ -30,6 +33,7 @@ EvidenceKind = Literal[
     "container",  # a container of the pod ended, says the orchestrator
     "disruption",  # the orchestrator takes the pod away, or its node is gone
     "trace",  # a rank's last collectives are in a file
+    "standing",  # where the ranks stood when it was noticed: what names the one that the others waited for
 ]
 ORCHESTRATOR_KINDS: Final = frozenset({"container", "disruption"})
 """Told from outside, late, and to the second: they explain a failure, and never open or date one."""
@@ -195,6 +199,27 @@ def laggard(scene: Scene, named: int | None = None) -> int | None:
     if len(apart) == 1:
         return apart[0].slot
     return _by_samples(scene, behind, named)
+
+
+def standing(markers: Iterable[Marker], at: float) -> str:
+    """Where the ranks stood at that moment, in words, those with the fewest steps first; ranks that stood alike together."""
+    alike: dict[str, list[int]] = {}
+    for marker in sorted(markers, key=lambda one: (one.step or 0, one.slot)):
+        alike.setdefault(_stood(marker, at), []).append(marker.slot if marker.rank is None else marker.rank)
+    return "; ".join(
+        f"{'rank' if len(ranks) == 1 else 'ranks'} {', '.join(map(str, ranks))}: {words}"
+        for words, ranks in alike.items()
+    )
+
+
+def _stood(marker: Marker, at: float) -> str:
+    words = "steps not known" if marker.step is None else f"step {marker.step} done"
+    if marker.phase is not None:
+        words += f", in {marker.phase}"
+    if marker.sampled is None or marker.sampled <= marker.step_end:
+        return f"{words}, no sample since"
+    where = {True: ", inside a collective", False: ", outside of collectives", None: ", alive"}[marker.in_collective]
+    return f"{words}{where} {max(at - marker.sampled, 0):.0f} s before"
 
 
 def _behind(markers: tuple[Marker, ...]) -> list[Marker]:

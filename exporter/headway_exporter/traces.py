@@ -168,12 +168,15 @@ def _place(record: Record) -> str:
     known = [
         f"{word} {origin[name]}" for name, word in (("rank", "rank"), ("node", "node")) if origin.get(name) is not None
     ]
-    return f"on {', '.join(known)}" if known else "of unknown origin"
+    doubt = "perhaps " if record.get("ambiguous") else ""
+    return f"{doubt}on {', '.join(known)}" if known else "of unknown origin"
 
 
 def _lost(record: Record) -> list[str]:
-    lost = [recovery["steps_lost"] for recovery in record.get("recoveries", ()) if recovery.get("steps_lost")]
-    return [f"{_count(sum(lost), 'step')} lost"] if lost else []
+    """In all; records of older versions tell only of each recovery that they keep."""
+    kept = sum(recovery.get("steps_lost") or 0 for recovery in record.get("recoveries", ()))
+    lost = record.get("steps_lost", kept)
+    return [f"{_count(lost, 'step')} lost"] if lost else []
 
 
 def _count(number: int, what: str) -> str:

@@ -152,10 +152,11 @@ def test_what_a_large_prometheus_evaluates_exists() -> None:
 
 
 def test_goodput_by_hand_is_that_of_the_golden_cases() -> None:
-    """The column that others are held against, to the last digit that is shown, and ours beside it."""
+    """The column that others are held against, to the last digit that is shown, and ours beside it; no case is left out."""
     block = blocks.only(f"{HERE}test_goodput_by_hand_is_that_of_the_golden_cases")
     rows = re.findall(r"^(\w+) +([\d.]+) +([\d.]+) ", block.text, re.MULTILINE)
-    assert len(rows) > 10
+    assert [name for name, *_ in rows] == sorted(path.stem for path in golden_story.FOLDER.glob("*.yaml"))
+    assert f"of {len(rows)} cases, ours is the answer by hand in {len(rows)}," in block.text
     for name, by_hand, ours in rows:
         case = golden_story.load(golden_story.FOLDER / f"{name}.yaml")
         assert by_hand == ours == f"{case['expect']['training_goodput']:.4f}", name

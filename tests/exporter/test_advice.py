@@ -254,7 +254,8 @@ def test_advised_interval_always_lets_a_write_end(
 @pytest.mark.parametrize(
     ("seen", "words"),
     [
-        (replace(WATCHED, saves=Saves()), "no save"),
+        (replace(WATCHED, saves=Saves()), "no save has ended"),
+        (replace(WATCHED, saves=Saves(ended=20)), "how long a save stops training was not measured"),
         (replace(WATCHED, failures=0), "no failure in 10 h"),
         (replace(WATCHED, failures=0, watched=0.0), "no time"),
     ],

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import subprocess
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -18,14 +21,24 @@ from headway_exporter.incident_ids import trace_id
 from headway_exporter.incidents import CLOSED
 from headway_exporter.labels import CAUSES, INCIDENT_OUTCOMES, LAYERS, REASONS, RECOVERY_PHASES
 from headway_exporter.observations import NANOSECONDS
+from headway_exporter.report.json_document import json_text
+from headway_exporter.report.load import load
+from headway_exporter.report.markdown import markdown
+from headway_exporter.report.page import html
+from headway_exporter.report.report import report
+from headway_exporter.state_files import RECORDS, append_record, pod_folder
+from headway_exporter.traces import sentence
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from headway_exporter.observations import Observation
     from headway_exporter.pod import Pod
 
 ALL = ("v kind run pod_index id revision written_wall outcome state recurring opened_wall closed_wall layer escalated attempts cause "
        "confidence alternatives origin decided_by decided_revision claimed_by ambiguous mark_step durable_step loads world_size "
-       "pods_expected node versions settings evidence recoveries lost_rank_seconds trace_id")  # fmt: skip
+       "pods_expected node versions settings evidence steps_lost recoveries "
+       "recoveries_left_out lost_rank_seconds trace_id")  # fmt: skip
 EVIDENCE = "kind wall slot rank text exit_code signature traceback path bytes"
 RECOVERY = ("opened_wall layer cause confidence origin_rank attempts tip_step mark_step loaded_step rejected_steps steps_lost "
             "first_step_wall high_water_wall replay_check tries")  # fmt: skip
@@ -427,3 +440,38 @@ def test_tracebacks_are_kept_once_and_not_for_ever() -> None:
     told = [item["traceback"] for item in records.record(story.pod, story.pod.failures.incidents[0], 0.0)["evidence"]]
     assert told[:2] == ["a.py:1 in f\nboom\n", ""]
     assert len([text for text in told if text]) == 8
+
+
+def test_nothing_is_known_to_be_lost_before_training_goes_on() -> None:
+    """Not told as 0: how far back the restart will go is not known yet."""
+    tale = Tale().tell("steps 11-14, fail 1")
+    assert records.record(tale.pod, tale.incidents[0], WALL)["steps_lost"] is None
+    tale.tell("in_process 14, steps 15-16")
+    assert records.record(tale.pod, tale.incidents[0], WALL)["steps_lost"] == 0
+
+
+def test_a_crash_loop_loses_no_steps_from_its_sum(tmp_path: Path) -> None:
+    """Twenty failures, 4 steps each: a record keeps eight of the recoveries, and what all of them lost; every reader tells of 80."""
+    tale = Tale()
+    for _ in range(20):
+        tale.tell("steps 11-14, fail 1, in_process 10")
+    tale.tell("steps 11-15, commit 15")
+    (made,) = write_all(tale.pod)
+    assert (made["steps_lost"], len(made["recoveries"]), made["recoveries_left_out"]) == (80, 8, 12)
+    assert "80 steps lost" in sentence(made)
+    folder = pod_folder(tmp_path, "story", "0")
+    folder.mkdir(parents=True)
+    append_record(folder / RECORDS, made)
+    found = report(load(tmp_path / "story", WALL))
+    assert found.run.incidents[0].steps_lost == 80
+    assert "12 recoveries are in none of these numbers" in html(found)
+    assert "12 recoveries are in none of these numbers" in markdown(found)
+    assert json.loads(json_text(found))["recovery"]["left_out"] == 12
+    table = subprocess.run(
+        [sys.executable, "-m", "headway", "incidents", str(tmp_path)],
+        env=os.environ | {"COLUMNS": "200"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert " 80 " in table.stdout.splitlines()[1]

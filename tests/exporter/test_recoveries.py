@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from incident_tale import Tale
-from pod_story import Story
+from pod_story import WALL, Story
 
 from headway_exporter import records
 from headway_exporter.labels import CAUSES, LAYERS
@@ -108,6 +108,36 @@ def test_a_hang_that_the_launcher_found() -> None:
     story = Story()
     hang(story, story.running(), collective_of={0: True, 1: False}, local_rank=0)
     assert story.recoveries == [("launcher", "heartbeat_timeout", 1, 0)]
+
+
+@pytest.mark.parametrize(
+    ("collective_of", "text"),
+    [
+        (
+            {0: True, 1: False},
+            "rank 0: step 10 done, inside a collective 7 s before; rank 1: step 10 done, outside of collectives 7 s before",
+        ),
+        ({0: True}, "rank 0: step 10 done, inside a collective 7 s before; rank 1: step 10 done, no sample since"),
+        ({}, "ranks 0, 1: step 10 done, no sample since"),
+    ],
+)
+def test_a_hang_keeps_what_named_its_rank(collective_of: dict[int, bool], text: str) -> None:
+    """Monitors end the victims too, so the origin follows from nothing else in a record but from where the ranks stood."""
+    story = Story()
+    hang(story, story.running(), collective_of=collective_of)
+    found = records.record(story.pod, story.pod.failures.incidents[0], WALL)["evidence"]
+    assert [(item["kind"], item["text"]) for item in found][:2] == [
+        ("standing", text),
+        ("heartbeat", "no subsequent heartbeat for 10 s"),
+    ]
+
+
+def test_a_death_needs_no_standing() -> None:
+    """Where the others stood says nothing about a rank that was killed."""
+    story = Story()
+    story.die(1, story.running() + 1)
+    found = records.record(story.pod, story.pod.failures.incidents[0], WALL)["evidence"]
+    assert {item["kind"] for item in found} == {"death"}
 
 
 def test_a_hang_that_stops_even_the_samples() -> None:

@@ -89,8 +89,10 @@ class Plan:
 def checkpoint_interval(seen: Observed) -> Advice:
     """Whether to save more often or less."""
     saves = seen.saves
-    if saves.blocking_mean is None or not saves.ended:
+    if not saves.ended:
         return _unknown("no save has ended, so nobody knows what one costs", ())
+    if saves.blocking_mean is None:
+        return _unknown("how long a save stops training was not measured, so nobody knows what one costs", ())
     plan = Plan(saves.blocking_mean, saves.write or 0.0, seen.restart or 0.0, seen.step_seconds, saves.contention)
     current = _current(seen, plan)
     known = _known(seen, plan, current)

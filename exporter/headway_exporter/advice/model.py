@@ -54,6 +54,11 @@ class Advice:
     assumptions: tuple[str, ...] = ()
 
     @property
+    def known(self) -> tuple[Number, ...]:
+        """The numbers that are known."""
+        return tuple(one for one in self.numbers if one.value is not None)
+
+    @property
     def rank(self) -> int:
         """Sorts what should be changed before the rest."""
         return VERDICTS.index(self.verdict)

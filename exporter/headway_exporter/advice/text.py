@@ -43,8 +43,8 @@ def as_json(seen: Observed, advice: Sequence[Advice]) -> dict[str, Any]:
     return {
         "version": 1,
         "run": seen.run,
-        "observed": _plain(asdict(seen)),
-        "advice": [_plain(asdict(one)) for one in advice],
+        "observed": plain_json(asdict(seen)),
+        "advice": [plain_json(asdict(one)) for one in advice],
     }
 
 
@@ -62,7 +62,7 @@ def _heading(seen: Observed) -> str:
 def _block(advice: Advice, width: int) -> Iterator[str]:
     yield from _wrapped(f"{WORDS[advice.verdict]:<8}{advice.title}", width, _INDENT, first="")
     yield from _wrapped(advice.text, width, _INDENT)
-    yield from _labelled("from", _numbers(advice.numbers, width - len(_INDENT) - 8), width)
+    yield from _labelled("from", _numbers(advice.known, width - len(_INDENT) - 8), width)
     yield from _labelled("sure", f"{advice.confidence}: {advice.because}", width)
     yield from _settings(advice.settings, width)
 
@@ -79,8 +79,8 @@ def _settings(settings: Sequence[tuple[str, str]], width: int) -> Iterator[str]:
 
 
 def _numbers(numbers: Sequence[Number], room: int) -> str:
-    """Those that are known; a break comes inside one only where it is longer than a line."""
-    texts = [str(one) for one in numbers if one.value is not None]
+    """A break comes inside one only where it is longer than a line."""
+    texts = [str(one) for one in numbers]
     return f" {_DOT} ".join(one if len(one) > room else one.replace(" ", _FIXED) for one in texts)
 
 
@@ -100,9 +100,10 @@ def _wrapped(text: str, width: int, indent: str, first: str | None = None) -> li
     return [line.replace(_FIXED, " ").removesuffix(f" {_DOT}") for line in lines]
 
 
-def _plain(value: Any) -> Any:
+def plain_json(value: Any) -> Any:
+    """The value in types that JSON has; null for what is no finite number."""
     if isinstance(value, float) and not math.isfinite(value):
         return None
     if isinstance(value, dict):
-        return {name: _plain(one) for name, one in value.items()}
-    return [_plain(one) for one in value] if isinstance(value, (list, tuple)) else value
+        return {name: plain_json(one) for name, one in value.items()}
+    return [plain_json(one) for one in value] if isinstance(value, (list, tuple)) else value

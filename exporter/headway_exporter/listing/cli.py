@@ -129,8 +129,10 @@ def _parser(now: float) -> Parser:
         description="Lists the incidents of all runs in a state folder, newest first: one line each, however many pods saw it. "
         "Options of different names must all fit; of one option given several times, any.",
         epilog="Words are looked for in causes, evidence, tracebacks, nodes, GPUs and texts of the configuration, all of them unless OR or "
-        "NOT stands between; 'two words' in quotes are a phrase, oom* finds what begins so. A ? after a cause: it is not confirmed. "
-        "RESUMED is the time from a failure to the next step, STEPS what had to be done again, LOST rank-time. "
+        "NOT stands between; 'two words' in quotes are a phrase, oom* finds what begins so. A ? after a cause: it is "
+        "not confirmed; after an origin: it may have begun elsewhere. "
+        "RESUMED is the time from the first sign of a failure to the next step (the longest, where there were several), "
+        "STEPS what had to be done again, LOST rank-time. "
         "Times are UTC. Exit codes: 0 fine, also when nothing fits; 1 the output cannot be written; 2 bad usage.",
     )
     parser.add_argument("folder", type=Path, metavar="STATE_DIR", help="the sidecars' state folder (HEADWAY_STATE_DIR)")

@@ -150,12 +150,16 @@ def _origin(row: Row) -> str:
         "" if origin.node is None else origin.node,
         f"pod {origin.pod_index}" if origin.rank is None and origin.node is None and origin.pod_index else "",
     ]
-    return " ".join(part for part in parts if part) or "-"
+    doubt = "?" if row.record.get("ambiguous") is True and any(parts) else ""
+    return (" ".join(part for part in parts if part) or "-") + doubt
 
 
 def _steps_lost(row: Row) -> str:
-    lost = [fields.whole(one.get("steps_lost")) for one in row.recoveries]
-    known = [steps for steps in lost if steps is not None]
+    """In all; records of older versions tell only of each recovery that they keep."""
+    each = [
+        fields.whole(one.get("steps_lost")) for one in ([row.record] if "steps_lost" in row.record else row.recoveries)
+    ]
+    known = [steps for steps in each if steps is not None]
     return str(sum(known)) if known else "-"
 
 

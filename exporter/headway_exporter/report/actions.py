@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from headway_exporter.report import units
+from headway_exporter.report.offenders import CHANCE, HARDWARE
 from headway_exporter.report.recovering import recoveries
 from headway_exporter.report.words import CAUSE_CLASS, CAUSE_WORDS, REASON_WORDS
 
@@ -56,9 +57,9 @@ def _fate(findings: Findings) -> Iterator[Action]:
             if run.durable_step is None
             else f"from the checkpoint of step {units.whole(run.durable_step)}"
         )
-        mended = any(one.recurring and one.outcome in ("open", "abandoned") for one in run.incidents)
+        first = any(True for rule in _BEFORE_A_START for _ in rule(findings))
         yield Action(
-            "Mend the cause below, then start the job again" if mended else "Start the job again",
+            "Do what stands below, then start the job again" if first else "Start the job again",
             f"No process came back and nothing will change by itself. It would go on {step}.",
         )
     elif findings.verdict.fate == "silent":
@@ -70,24 +71,28 @@ def _fate(findings: Findings) -> Iterator[Action]:
 
 _AGAINST: Final = {
     "no_progress": "{attempts} attempts came no further than step {mark}: more of the same only burns time. Mend the cause first.",
-    "no_durable_progress": "Look at the checkpoints: {attempts} attempts left no newer one than {durable}, so each failure throws "
-    "everything since then away.",
+    "no_durable_progress": "Look at the checkpoints: {attempts} attempts left {durable}, so each failure throws everything since then "
+    "away.",
     "same_fingerprint": "A restart does not help against {cause} that comes back before any progress: mend the cause.",
     "same_checkpoint": "The checkpoint of step {loaded} was loaded {loads} times. Try an older one, or find out what stops the next save.",
+    "from_scratch": "It was started from scratch {loads} times: find out what stops the first save.",
     "same_step": "It fails at the same step after each reload: suspect what is fixed there, the data batch first.",
 }
 
 
-def _recurring(findings: Findings) -> Iterator[Action]:
-    """Advice against each reason that an unfinished incident recurs for; what recurred and recovered is only told."""
-    incidents = [one for one in findings.run.incidents if one.recurring]
-    unresolved = [one for one in incidents if one.outcome in ("open", "abandoned")]
+def _unresolved(findings: Findings) -> Iterator[Action]:
+    """Advice against each reason that an unfinished incident recurs for."""
+    unresolved = [one for one in findings.run.incidents if one.recurring and one.outcome in ("open", "abandoned")]
     for reason in dict.fromkeys(reason for one in unresolved for reason in one.recurring):
         worst = max((one for one in unresolved if reason in one.recurring), key=lambda one: one.attempts)
         if reason in _AGAINST:
             yield Action(f"Recurring: {REASON_WORDS[reason]}", _against_reason(reason, worst))
-    over = len(incidents) - len(unresolved)
-    if over:
+
+
+def _recurred(findings: Findings) -> Iterator[Action]:
+    """What recurred and recovered in the end."""
+    incidents = [one for one in findings.run.incidents if one.recurring and one.outcome == "recovered"]
+    if incidents:
         worst = max(incidents, key=lambda one: one.attempts)
         reasons = Counter(reason for one in incidents for reason in one.recurring)
         text = "; ".join(
@@ -96,17 +101,20 @@ def _recurring(findings: Findings) -> Iterator[Action]:
             if reason in REASON_WORDS
         )
         yield Action(
-            f"{units.plural(over, 'incident')} recurred before the recovery held",
+            f"{units.plural(len(incidents), 'incident')} recurred before the recovery held",
             f"{text[:1].upper()}{text[1:]}. The worst took {units.plural(worst.attempts, 'attempt')}: {CAUSE_WORDS[worst.lead.cause]}.",
         )
 
 
 def _against_reason(reason: str, worst: Incident) -> str:
     loaded, loads = max(worst.lead.loads.items(), key=lambda item: item[1], default=(0, 0))
-    return _AGAINST[reason].format(
+    from_scratch = reason == "same_checkpoint" and not loaded
+    return _AGAINST["from_scratch" if from_scratch else reason].format(
         attempts=units.whole(worst.attempts),
         mark=units.whole(worst.lead.mark_step),
-        durable="none" if worst.lead.durable_step is None else f"that of step {units.whole(worst.lead.durable_step)}",
+        durable="none at all"
+        if worst.lead.durable_step is None
+        else f"no newer one than that of step {units.whole(worst.lead.durable_step)}",
         cause=CAUSE_WORDS[worst.lead.cause],
         loaded=units.whole(loaded),
         loads=units.whole(loads),
@@ -123,6 +131,9 @@ def _drain(findings: Findings) -> Iterator[Action]:
                 yield _against(one)
 
 
+_AGAINST_ENTITY: Final = {CHANCE: ", more than chance explains", HARDWARE: ", hardware faults among them"}
+
+
 def _against(one: Offender) -> Action:
     began = f"{units.plural(one.count, 'incident')} began there ({_causes(one.causes)})"
     if one.kind == "rank":
@@ -133,7 +144,7 @@ def _against(one: Offender) -> Action:
     name = one.name if one.kind == "gpu" else f"node {one.name}"
     return Action(
         f"Drain {name}",
-        f"{began}, more than chance explains. Take it out of service and test it before it is used again.",
+        f"{began}{_AGAINST_ENTITY[one.marked]}. Take it out of service and test it before it is used again.",
     )
 
 
@@ -221,11 +232,13 @@ def _largest_loss(findings: Findings) -> Iterator[Action]:
 
 
 _AGAINST_LOSS: Final = {
-    "replay": "Save more often, so that less has to be done again: see the checkpoint interval below, or in headway advise.",
+    "replay": "Each failure throws training back to the last durable checkpoint. Whether saving more often would help, or cost more than "
+    "it gains, is weighed under Settings below, as by headway advise.",
     "checkpoint_save": "Saves block training: save asynchronously, less often, or to faster storage.",
     "checkpoint_load": "Loads take long: keep a copy of the newest checkpoint nearer to the ranks.",
     "data_wait": "The input does not keep up: more loader workers, prefetching, or faster storage.",
-    "detect": "Failures were noticed late: shorten the heartbeat time-outs as far as the longest healthy silence allows.",
+    "detect": "Failures were noticed late. How short time-outs can be without ending ranks that are well stands under Settings below, "
+    "as in headway advise.",
     "restart": "Restarts take long: let inner layers recover (in process before the launcher before the orchestrator), keep processes and "
     "caches warm.",
     "down": "There was no process at all: keep spare nodes, and look at how long the orchestrator takes to place a pod.",
@@ -237,12 +250,12 @@ _AGAINST_LOSS: Final = {
 
 def _hangs(findings: Findings) -> Iterator[Action]:
     hangs = [one for one in findings.run.incidents if CAUSE_CLASS[one.lead.cause] == "hang"]
-    limit = findings.run.settings.get("heartbeat_rank_seconds")
-    if hangs and not limit:
+    limits = ("heartbeat_rank_seconds", "hard_timeout_seconds")
+    if hangs and not any(findings.run.settings.get(name) for name in limits):
         yield Action(
             "Set a heartbeat time-out",
-            f"{units.plural(len(hangs), 'incident')} began as a hang, and no heartbeat time-out of the launcher is known: without one, a "
-            "hang that Python cannot interrupt lasts for ever.",
+            f"{units.plural(len(hangs), 'incident')} began as a hang, and neither a heartbeat time-out of the launcher is known nor a "
+            "hard one of in-process restart: without them, a hang that Python cannot interrupt lasts for ever.",
         )
 
 
@@ -256,9 +269,13 @@ def _nothing_known(findings: Findings) -> Iterator[Action]:
         )
 
 
+_BEFORE_A_START: Final = (_unresolved, _diverged, _drain, _hardware)
+"""What would make the next start fail as the last one did, or go on from what is not to be trusted."""
+
 RULES: Final[tuple[Callable[[Findings], Iterator[Action]], ...]] = (
     _fate,
-    _recurring,
+    _unresolved,
+    _recurred,
     _diverged,
     _drain,
     _hardware,

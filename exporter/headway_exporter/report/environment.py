@@ -80,11 +80,12 @@ def setting(value: Setting) -> str:
 
 
 def origin_words(incident: Incident) -> str:
-    """Where it began: `rank 1, node-0`."""
+    """Where it began: `rank 1, node-0`; `perhaps rank 1, node-0` where the evidence allows another place."""
     at = incident.lead.origin
     pod = "unknown" if at.pod_index is None else f"pod {at.pod_index}"
     where = pod if at.rank is None else f"rank {at.rank}"
-    return f"{where}, {at.node}" if at.node else where
+    doubt = "perhaps " if incident.lead.ambiguous and where != "unknown" else ""
+    return doubt + (f"{where}, {at.node}" if at.node else where)
 
 
 def since(begin: float, wall: float) -> str:

@@ -61,4 +61,6 @@ class Rate:
         centre = share + square / (2 * self.count)
         reach = _SPREAD * math.sqrt(share * (1 - share) / self.count + square / (4 * self.count**2))
         scale = 1 + square / self.count
-        return max((centre - reach) / scale, 0.0), min((centre + reach) / scale, 1.0)
+        low = (centre - reach) / scale if self.good else 0.0  # exactly, where rounding would tell of 99.9 %
+        high = (centre + reach) / scale if self.good < self.count else 1.0
+        return low, high

@@ -8,8 +8,10 @@
     rank_seconds          elapsed (without standby), standby, by (state, `unregained` and `pending`: they add up to elapsed)
     incidents             counts: total, recovered, over (ended and not cancelled), recurring, open, shown; lost_rank_seconds;
                           list: those that are shown, by time
-    recovery              rates by class, times by layer, by cause and by both, phase_seconds; times are {n, p50, p90, p99, max} in seconds
-    offenders, actions, advice, missing
+    recovery              rates by class, times by layer, by cause and by both, phase_seconds; times are {n, p50, p90, p99, max} in seconds;
+                          left_out: recoveries of which only the number is known
+    offenders, actions, missing
+    advice                as in `headway advise --format json`
 
 Times named `_wall` are seconds since 1970, durations seconds, ratios 0 to 1.
 """
@@ -20,7 +22,7 @@ import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
-from headway_exporter.report.environment import plain
+from headway_exporter.advice.text import plain_json
 from headway_exporter.report.words import CAUSE_CLASS
 
 if TYPE_CHECKING:
@@ -85,6 +87,7 @@ def document(report: Report) -> dict[str, Any]:
             "by_cause": [_times(row) for row in report.by_cause],
             "by_layer_and_cause": [{"layer": row.layer, **_times(row)} for row in report.by_layer_and_cause],
             "phase_seconds": report.phases,
+            "left_out": report.left_out,
         },
         "offenders": [
             {"kind": one.kind, "name": one.name, "count": one.count, "causes": list(one.causes)}
@@ -92,7 +95,7 @@ def document(report: Report) -> dict[str, Any]:
             for one in report.offenders
         ],
         "actions": [asdict(one) for one in report.actions],
-        "advice": [{"title": plain(one.title), "text": plain(one.text)} for one in report.advice],
+        "advice": [plain_json(asdict(one)) for one in report.advice],
         "missing": [asdict(one) for one in run.problems],
     }
 

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Final
 
 from headway_exporter.report import units, words
 from headway_exporter.report.environment import LEVEL_WORDS, origin_words, plain, since
+from headway_exporter.report.recovering import phases
 from headway_exporter.report.saves import sentences
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from headway_exporter.report.figures import Spread
-    from headway_exporter.report.model import Incident
+    from headway_exporter.report.model import Incident, Recovery
     from headway_exporter.report.recovering import ClassRate, Times
     from headway_exporter.report.report import Report
 
@@ -23,6 +24,7 @@ MOST_ROWS: Final = 50
 MOST_TOLD: Final = 10
 """Incidents with their evidence, unless all are asked for."""
 MOST_EVIDENCE: Final = 6
+MOST_RECOVERIES: Final = 3
 
 
 def markdown(report: Report) -> str:
@@ -139,6 +141,7 @@ def _told(report: Report) -> Iterator[str]:
         yield ""
         decided = escaped(words.DECISION_WORDS.get(lead.decided_by, lead.decided_by))
         yield f"- {_outcome(one)}, decided by {decided}, confidence {lead.confidence}"
+        yield from (f"- {_took(recovery)}" for recovery in lead.recoveries[:MOST_RECOVERIES])
         yield from (f"- recurring: {escaped(words.REASON_WORDS.get(reason, reason))}" for reason in one.recurring)
         for item in lead.evidence[:MOST_EVIDENCE]:
             rank = "" if item.rank is None else f", rank {item.rank}"
@@ -150,6 +153,18 @@ def _told(report: Report) -> Iterator[str]:
                 yield from ("<details><summary>traceback</summary>", "", *fenced(item.traceback), "", "</details>", "")
 
 
+def _took(recovery: Recovery) -> str:
+    """What one recovery went through, its tries taken together."""
+    layer = words.LAYER_WORDS.get(recovery.layer or "", "no restart")
+    loaded = "" if recovery.loaded_step is None else f" from step {units.whole(recovery.loaded_step)}"
+    spent = ", ".join(
+        f"{phase.replace('_', ' ')} {units.duration(seconds)}" for phase, seconds in phases([recovery]).items()
+    )
+    return (
+        f"{layer}{loaded}, {units.duration(recovery.seconds_to_first_step)} to the first step: {spent or units.UNKNOWN}"
+    )
+
+
 def _recovery(report: Report) -> Iterator[str]:
     if not report.run.incidents:
         return
@@ -157,6 +172,11 @@ def _recovery(report: Report) -> Iterator[str]:
     yield ""
     titles = ("class of cause", "recovered", "95 % sure within", "recurring", "time lost")
     yield from _table(titles, (_rate(report, row) for row in (*report.rates, report.rate)), 3)
+    yield "Times count from the first sign of the failure: how long it went unnoticed before is *detect*."
+    if report.left_out:
+        some = units.plural(report.left_out, "recovery is", "recoveries are")
+        yield f"{some} in none of these numbers: of an incident with many, records keep the first and the last."
+    yield ""
     spreads = [f"{what}: {one}" for what in ("to first step", "to mark") for one in ("n", "p50", "p90", "p99", "max")]
     layers = ((words.LAYER_WORDS.get(row.name, row.name), row) for row in (*report.by_layer, report.total))
     causes = ((words.CAUSE_WORDS[row.name], row) for row in report.by_cause)
@@ -192,17 +212,21 @@ def _offenders(report: Report) -> Iterator[str]:
         yield "## Repeat offenders"
         yield ""
         rows = [
-            (one.kind, escaped(one.name, MOST_CELL), units.whole(one.count), "yes" if one.notable else "")
-            for one in report.offenders
+            (one.kind, escaped(one.name, MOST_CELL), units.whole(one.count), one.marked) for one in report.offenders
         ]
-        yield from _table(("what", "which", "how often", "more than chance"), rows, 2)
+        yield from _table(("what", "which", "how often", "marked"), rows, 2)
 
 
 def _advice(report: Report) -> Iterator[str]:
     if report.advice:
         yield "## Settings"
         yield ""
-        yield from (f"- **{escaped(plain(one.title))}** {escaped(plain(one.text))}" for one in report.advice)
+        for one in report.advice:
+            yield f"- **{escaped(plain(one.title))}** {escaped(plain(one.text))}"
+            yield f"  - confidence {one.confidence}: {escaped(plain(one.because))}"
+            yield from (f"  - set {escaped(plain(what))}: {escaped(plain(where))}" for what, where in one.settings)
+            if one.known:
+                yield f"  - from {escaped(plain(' · '.join(map(str, one.known))))}"
         yield ""
 
 

@@ -152,6 +152,11 @@ class Record:
     node: str
     evidence: Sequence[Evidence]
     recoveries: tuple[Recovery, ...]
+    """The first and the last ones, where there were many."""
+    recoveries_left_out: int
+    """Of these only the number is known, and the steps that they lost."""
+    steps_lost: int
+    """By all recoveries."""
     lost_rank_seconds: Mapping[str, float]
     """This pod's, by state, from the failure until the mark was regained."""
     trace_id: str
@@ -186,7 +191,7 @@ class Incident:
     @property
     def steps_lost(self) -> int:
         """Steps that had to be done again."""
-        return sum(one.steps_lost or 0 for one in self.lead.recoveries)
+        return self.lead.steps_lost
 
     @property
     def seconds_to_first_step(self) -> float | None:

@@ -21,6 +21,11 @@ OFTEN: Final = 3
 UNLIKELY: Final = 0.05
 SHOWN: Final = 8
 """Of each kind."""
+CHANCE: Final = "more than chance"
+"""So many of all incidents on one of so many would come about in one run of twenty, were it the same for all."""
+HARDWARE: Final = "hardware faults"
+"""Two or more, and over twice its share: too few to rule out chance, and too dear to wait for more."""
+AGAIN: Final = "again and again"
 KINDS: Final = ("node", "gpu", "rank", "checkpoint", "step")
 
 
@@ -36,10 +41,15 @@ class Offender:
     """Rank-seconds that the incidents cost; 0 for a checkpoint or a step."""
     causes: tuple[str, ...]
     """The most frequent first."""
-    notable: bool
-    """More than chance explains; the others are only listed."""
+    marked: str
+    """Why it is more than listed, in words (CHANCE, HARDWARE, AGAIN); empty: it is not."""
     incidents: frozenset[str] = frozenset()
     """Ids."""
+
+    @property
+    def notable(self) -> bool:
+        """It asks for something to be done."""
+        return bool(self.marked)
 
 
 def offenders(run: Run) -> list[Offender]:
@@ -84,19 +94,20 @@ def _entity(kind: str, name: str, group: Sequence[Incident], known: int, members
     """`known`: incidents whose entity is known; `even_share`: hardware faults each would have if all had the same."""
     hardware = sum(1 for one in group if _is_hardware(one))
     by_chance = members * at_least(len(group), known, 1 / members)
+    broken = hardware >= LEAST and hardware > 2 * even_share
     return Offender(
         kind,
         name,
         len(group),
         sum(one.lost for one in group),
         _causes(one.lead.cause for one in group),
-        by_chance < UNLIKELY or (hardware >= LEAST and hardware > 2 * even_share),
+        CHANCE if by_chance < UNLIKELY else HARDWARE if broken else "",
         frozenset(one.id for one in group),
     )
 
 
 def _is_hardware(one: Incident) -> bool:
-    return CAUSE_CLASS[one.lead.cause] in ("gpu", "node_loss")
+    return CAUSE_CLASS[one.lead.cause] in ("gpu", "node_loss", "network")
 
 
 def at_least(count: int, trials: int, share: float) -> float:
@@ -124,7 +135,7 @@ def _checkpoints(incidents: Iterable[Incident]) -> list[Offender]:
             loads[step] += max(record.loads.get(step, 0) for record in one.records)
     often = [(step, count) for step, count in loads.items() if count >= LEAST]
     often.sort(key=lambda item: (-item[1], item[0]))
-    return [Offender("checkpoint", str(step), count, 0.0, (), count >= OFTEN) for step, count in often[:SHOWN]]
+    return [Offender("checkpoint", str(step), count, 0.0, (), _often(count)) for step, count in often[:SHOWN]]
 
 
 def _steps(incidents: Iterable[Incident]) -> list[Offender]:
@@ -137,10 +148,14 @@ def _steps(incidents: Iterable[Incident]) -> list[Offender]:
     for step in sorted(causes, key=lambda step: (-len(causes[step]), step)):
         near = [cause for place in (step - 1, step, step + 1) for cause in causes.get(place, ())]
         if len(near) >= LEAST:
-            found.append(Offender("step", str(step), len(near), 0.0, _causes(near), len(near) >= OFTEN))
+            found.append(Offender("step", str(step), len(near), 0.0, _causes(near), _often(len(near))))
         for place in (step - 1, step, step + 1):
             causes[place] = []
     return sorted(found, key=lambda one: -one.count)[:SHOWN]
+
+
+def _often(count: int) -> str:
+    return AGAIN if count >= OFTEN else ""
 
 
 def _causes(causes: Iterable[str]) -> tuple[str, ...]:

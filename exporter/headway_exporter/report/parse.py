@@ -56,6 +56,8 @@ def record(source: Mapping[str, Json], pod_index: str) -> Record:
     opened = fields.wall(source.get("opened_wall"))
     if not identity or opened is None:
         raise RecordError("it has no id or no time")
+    recoveries = tuple(_recovery(one) for one in fields.objects(source.get("recoveries"), MOST_RECOVERIES))
+    total = fields.whole(source.get("steps_lost"))  # records of older versions tell it of each recovery that they keep
     return Record(
         id=identity,
         pod_index=pod_index,
@@ -81,7 +83,9 @@ def record(source: Mapping[str, Json], pod_index: str) -> Record:
         world_size=fields.whole(source.get("world_size")),
         node=fields.text(source.get("node")),
         evidence=Later(partial(_all_evidence, source.get("evidence"))),
-        recoveries=tuple(_recovery(one) for one in fields.objects(source.get("recoveries"), MOST_RECOVERIES)),
+        recoveries=recoveries,
+        recoveries_left_out=fields.count(source.get("recoveries_left_out")),
+        steps_lost=sum(one.steps_lost or 0 for one in recoveries) if total is None else max(total, 0),
         lost_rank_seconds=_by_state(source.get("lost_rank_seconds")),
         trace_id=fields.text(source.get("trace_id"), 64),
     )

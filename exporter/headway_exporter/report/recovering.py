@@ -1,4 +1,4 @@
-"""How long recoveries took and how often they worked, from the records alone, so exactly."""
+"""How long recoveries took and how often they worked, from the records alone, so exactly, of those that records keep."""
 
 from __future__ import annotations
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
+from headway_exporter.advice import advise
 from headway_exporter.report import recovering
 from headway_exporter.report.accounts import accounts
 from headway_exporter.report.actions import Findings, actions
@@ -16,6 +16,7 @@ from headway_exporter.report.verdict import verdict
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from headway_exporter.advice import Advice
     from headway_exporter.report.accounts import Accounts
     from headway_exporter.report.actions import Action
     from headway_exporter.report.model import Incident, Run
@@ -48,8 +49,10 @@ class Report:
     rates: Sequence[ClassRate]
     offenders: tuple[Offender, ...]
     actions: tuple[Action, ...]
-    advice: Sequence[Any]
-    """`headway_exporter.advice.Advice`: title, text, numbers, confidence."""
+    left_out: int
+    """Recoveries of which only the number is known: they are in no time."""
+    advice: Sequence[Advice]
+    """What `headway advise` says."""
 
     @property
     def numbers(self) -> dict[str, int]:
@@ -82,21 +85,12 @@ def report(run: Run, most: int | None = MOST_SHOWN) -> Report:
         rate=recovering.overall_rate(run.incidents),
         rates=recovering.rates(run.incidents),
         offenders=repeated,
+        left_out=sum(one.lead.recoveries_left_out for one in run.incidents),
         actions=actions(Findings(run, books, judged, repeated)),
-        advice=_advice(run),
+        advice=advise(run),
     )
 
 
 def badness(one: Incident) -> tuple[bool, bool, float, float]:
     """Sorts the worst first: not recovered, recurring, then by what it cost."""
     return one.outcome in ("recovered", "cancelled"), not one.recurring, -one.lost, one.opened_wall
-
-
-def _advice(run: Run) -> Sequence[Any]:
-    """What `headway advise` says, where that is a part of this version."""
-    try:
-        module = importlib.import_module("headway_exporter.advice")
-    except ModuleNotFoundError:
-        return ()
-    found: Sequence[Any] = module.advise(run)
-    return found

@@ -59,6 +59,8 @@ def rank_time(seconds: float | None, *, gpus: bool) -> str:
     if seconds is None:
         return UNKNOWN
     of = "GPU" if gpus else "rank"
+    if 0 < seconds < 0.05:
+        return f"< 0.1 {of}-seconds"
     if seconds < 600:
         return f"{seconds:.1f} {of}-seconds" if 0 < seconds < 9.95 else f"{seconds:.0f} {of}-seconds"
     hours = seconds / 3_600

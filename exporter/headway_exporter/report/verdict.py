@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
 from headway_exporter.report import fields, units
-from headway_exporter.report.words import CAUSE_WORDS
+from headway_exporter.report.words import CAUSE_CLASS, CAUSE_WORDS
 
 if TYPE_CHECKING:
     from headway_exporter.report.accounts import Accounts
@@ -83,10 +83,22 @@ def _level(fate: Fate, run: Run) -> Level:
     if fate in ("abandoned", "silent") or (fate != "finished" and any(one.recurring for one in open_now)):
         return "bad"
     unproved = any(one.outcome in ("open", "abandoned") or one.recurring for one in run.incidents)
-    diverged = any(recovery.replay_check == "diverged" for one in run.incidents for recovery in one.lead.recoveries)
-    if fate in ("failing", "stopped") or unproved or diverged or run.problems:
+    if fate in ("failing", "stopped") or unproved or run.problems or _left_to_do(run):
         return "attention"
     return "good"
+
+
+def _left_to_do(run: Run) -> list[str]:
+    """What incidents that are over showed and that is not."""
+    recoveries = [recovery for one in run.incidents for recovery in one.lead.recoveries]
+    found = {
+        "a checkpoint did not load": any(one.rejected_steps for one in recoveries),
+        "restored weights did not give the losses that they gave before": any(
+            one.replay_check == "diverged" for one in recoveries
+        ),
+        "a GPU or a link of one failed": any(CAUSE_CLASS[one.lead.cause] == "gpu" for one in run.incidents),
+    }
+    return [words for words, so in found.items() if so]
 
 
 def opening(run: Run, fate: Fate) -> str:
@@ -129,10 +141,11 @@ def position(run: Run) -> str:
 
 
 def _where(incident: Incident) -> str:
-    origin = incident.lead.origin
+    origin, doubt = incident.lead.origin, " perhaps" if incident.lead.ambiguous else ""
     if origin.rank is not None:
-        return f" on rank {origin.rank}" + (f" ({fields.text(origin.node, MOST_NODE)})" if origin.node else "")
-    return f" on pod {origin.pod_index}" if origin.pod_index is not None else ""
+        node = f" ({fields.text(origin.node, MOST_NODE)})" if origin.node else ""
+        return f"{doubt} on rank {origin.rank}{node}"
+    return f"{doubt} on pod {origin.pod_index}" if origin.pod_index is not None else ""
 
 
 def _incidents(run: Run, fate: Fate) -> str:
@@ -161,9 +174,11 @@ def _facts(run: Run, fate: Fate, recurring: list[Incident]) -> list[str]:
     facts = []
     if fate == "finished" and run.incidents:
         facts.append(f"The run finished{position(run)}.")
+    if left := _left_to_do(run):
+        facts.append(f"Left to be looked at: {'; '.join(left)}.")
     if recurring:
         some = units.plural(len(recurring), "incident was", "incidents were")
-        facts.append(f"{some} recurring: one failure came again before anything was gained.")
+        facts.append(f"{some} recurring: failures came again before anything was gained.")
     still_open = sum(1 for one in run.incidents if one.outcome == "open")
     if still_open and fate != "failing":
         facts.append(

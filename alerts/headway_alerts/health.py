@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import TYPE_CHECKING, Final
 
 from headway_alerts.model import Alert, Group, Recording
@@ -13,9 +14,32 @@ if TYPE_CHECKING:
 FILE: Final = "health"
 LOOK_SECONDS: Final = 60
 _WINDOW: Final = "[15m]"
-_HARDWARE_XID: Final = 'headway_gpu_xid_last_timestamp_seconds{%sclass="hardware"} > time() - 900'
-"""Not a counter's increase: a GPU's first XID of a number begins a series, and what begins does not increase."""
 _MOST_LINKS: Final = "run:headway_gpu_nvlinks_active:max"
+
+# Conditions, which both the expression and the message ask for: a GPU that is counted is named.
+_RUN: Final = "run=%q"
+_FAULTY: Final = f"""\
+headway_gpu_xid_last_timestamp_seconds{{{_RUN},class="hardware"}} > time() - 900
+or
+headway_gpu_recovery_action{{{_RUN}}} > 0"""
+"""Not a counter's increase: a GPU's first XID of a number begins a series, and what begins does not increase."""
+_BAD_MEMORY: Final = f"""\
+sum without (counter) (
+  increase(headway_gpu_ecc_errors_total{{{_RUN},type="uncorrected"}}{_WINDOW})
+) > 0
+or
+headway_gpu_row_remap_failed{{{_RUN}}} == 1"""
+_GONE: Final = f"headway_gpu_up{{{_RUN}}} == 0"
+_HELD_BACK: Final = (
+    f'headway_gpu_throttle_active{{{_RUN},reason=~"hw_slowdown|hw_thermal|hw_power_brake|sw_thermal"}} == 1'
+)
+_BAD_LINKS: Final = f"""\
+headway_gpu_nvlinks_active{{{_RUN}}}
+< on (run, modelName) group_left ()
+max_over_time({_MOST_LINKS}[6h])
+or
+increase(headway_gpu_nvlink_errors_total{{{_RUN},kind!="replay"}}{_WINDOW}) > 0"""
+"""A packet sent again has arrived."""
 
 
 def groups(config: Config) -> tuple[Group, ...]:
@@ -42,10 +66,17 @@ def _alerts(config: Config) -> Group:
     )
 
 
+def _count(condition: str, *labels: str) -> str:
+    """Of each run the places for which a condition holds, however many series say so."""
+    everywhere = condition.replace(f"{_RUN},", "").replace(f"{{{_RUN}}}", "")
+    inside = textwrap.indent(everywhere, "    ")
+    return f"count by (run) (\n  count by ({', '.join(('run', 'pod_index', *labels))}) (\n{inside}\n  )\n)"
+
+
 def _gpus(condition: str) -> str:
     """The GPUs for which a condition holds now, by pod and UUID; one that was lost before the sidecar began never gave its UUID."""
     name = "{{ with $one.Labels.UUID }}{{ . }}{{ else }}GPU {{ $one.Labels.gpu }}{{ end }}"
-    found = f"max by (pod_index, gpu, UUID) ({condition})"
+    found = f"max by (pod_index, gpu, UUID) ({' '.join(condition.split())})"
     return names_of(found, "UUID", name + " in pod {{ $one.Labels.pod_index }}")
 
 
@@ -53,21 +84,11 @@ def _hardware_fault(config: Config) -> Alert:
     return Alert(
         name="HeadwayGpuHardwareFault",
         severity="critical",
-        expr=f"""\
-count by (run) (
-  count by (run, pod_index, UUID) (
-    {_HARDWARE_XID % ""}
-    or
-    headway_gpu_recovery_action > 0
-  )
-)""",
+        expr=_count(_FAULTY, "UUID"),
         summary=f"GPUs of run {RUN} with a hardware fault: {NUMBER}",
         description=(
-            "The driver reported a hardware error ("
-            + _gpus(_HARDWARE_XID % "run=%q,")
-            + ") or asks for a reset ("
-            + _gpus("headway_gpu_recovery_action{run=%q} > 0")
-            + f"). Drain the node of run {RUN}; let nothing be placed there before the GPU was reset and tested."
+            f"The driver reported a hardware error, or asks that the GPU be reset or drained: {_gpus(_FAULTY)}. Drain the node of run "
+            f"{RUN}; let nothing be placed there before the GPU was reset and tested."
         ),
         keep_seconds=max(3_600, config.keep_firing_seconds),
     )
@@ -77,21 +98,11 @@ def _memory_fault(config: Config) -> Alert:
     return Alert(
         name="HeadwayGpuMemoryFault",
         severity="critical",
-        expr=f"""\
-count by (run) (
-  count by (run, pod_index, UUID) (
-    sum without (counter) (
-      increase(headway_gpu_ecc_errors_total{{type="uncorrected"}}{_WINDOW})
-    ) > 0
-    or
-    headway_gpu_row_remap_failed == 1
-  )
-)""",
+        expr=_count(_BAD_MEMORY, "UUID"),
         summary=f"GPUs of run {RUN} whose memory cannot be trusted: {NUMBER}",
         description=(
-            "Uncorrected memory errors, or a bad row that could not be replaced: "
-            + _gpus(f'increase(headway_gpu_ecc_errors_total{{run=%q,type="uncorrected"}}{_WINDOW}) > 0')
-            + f". Losses of run {RUN} since then may be wrong. Drain the node and go back to a checkpoint from before."
+            f"Uncorrected memory errors, or a bad row that could not be replaced: {_gpus(_BAD_MEMORY)}. Losses of run {RUN} since then "
+            "may be wrong. Drain the node and go back to a checkpoint from before."
         ),
         keep_seconds=max(3_600, config.keep_firing_seconds),
     )
@@ -101,10 +112,10 @@ def _lost(config: Config) -> Alert:
     return Alert(
         name="HeadwayGpuLost",
         severity="critical",
-        expr="count by (run) (count by (run, pod_index, UUID) (headway_gpu_up == 0))",
+        expr=_count(_GONE, "gpu", "UUID"),  # of those that never gave a UUID there may be several
         summary=f"GPUs of run {RUN} that are gone: {NUMBER}",
         description=(
-            f"The driver does not answer for {_gpus('headway_gpu_up{run=%q} == 0')}: the GPU is lost, or the driver hangs. No restart on "
+            f"The driver does not answer for {_gpus(_GONE)}: the GPU is lost, or the driver hangs. No restart on "
             "this node helps. Look with nvidia-smi and for Xid in dmesg, drain the node, then reset the GPU or reboot."
         ),
         wait_seconds=30,
@@ -116,19 +127,11 @@ def _throttled(config: Config) -> Alert:
     return Alert(
         name="HeadwayGpuThrottled",
         severity="warning",
-        expr="""\
-count by (run) (
-  count by (run, pod_index, UUID) (
-    headway_gpu_throttle_active{reason=~"hw_slowdown|hw_thermal|hw_power_brake|sw_thermal"} == 1
-  )
-)""",
+        expr=_count(_HELD_BACK, "UUID"),
         summary=f"GPUs of run {RUN} that are held back by heat or power: {NUMBER}",
         description=(
-            "The hardware holds down the clock of "
-            + _gpus(
-                'headway_gpu_throttle_active{run=%q,reason=~"hw_slowdown|hw_thermal|hw_power_brake|sw_thermal"} == 1'
-            )
-            + f". Every rank of run {RUN} waits for the slowest one. Check cooling and power of the node."
+            f"The hardware holds down the clock of {_gpus(_HELD_BACK)}. Every rank of run {RUN} waits for the slowest one. Check cooling "
+            "and power of the node."
         ),
         wait_seconds=config.throttled_seconds,
         keep_seconds=config.keep_firing_seconds,
@@ -136,28 +139,14 @@ count by (run) (
 
 
 def _nvlink(config: Config) -> Alert:
-    errors = (
-        'increase(headway_gpu_nvlink_errors_total{%skind!="replay"}' + _WINDOW + ") > 0"
-    )  # a packet sent again has arrived
-    best = f"max_over_time({_MOST_LINKS}[6h])"
     return Alert(
         name="HeadwayNvlinkDegraded",
         severity="warning",
-        expr=f"""\
-count by (run) (
-  count by (run, pod_index, UUID) (
-    headway_gpu_nvlinks_active
-    < on (run, modelName) group_left ()
-    {best}
-    or
-    {errors % ""}
-  )
-)""",
+        expr=_count(_BAD_LINKS, "UUID"),
         summary=f"GPUs of run {RUN} with NVLinks down or in error: {NUMBER}",
         description=(
-            "Errors were counted on: "
-            + _gpus(errors % "run=%q,")
-            + f". GPUs with fewer links than others of their model count too. Collectives of run {RUN} get slow or hang; drain the node."
+            f"Link errors, or fewer links than other GPUs of the model have: {_gpus(_BAD_LINKS)}. Collectives of run {RUN} get slow or "
+            "hang; drain the node."
         ),
         wait_seconds=60,
         keep_seconds=config.keep_firing_seconds,

@@ -83,7 +83,10 @@ unless on (run)
         summary=f"Pods of run {RUN} that do not report: {NUMBER}",
         description=(
             f"Run {RUN} should have "
-            + value_of(f"last_over_time(run:headway_pods_expected:max{{run=%q}}[{memory}])")
+            + value_of(
+                f"last_over_time(run:headway_pods_expected:max{{run=%q}}[{memory}]) "
+                f"or max_over_time(run:headway_pods:count{{run=%q}}[{memory}])"
+            )
             + " pods. Nobody would see a failure on those that are missing, and other alerts may be silent because of it. See whether the "
             "pods are gone or only their sidecars."
         ),

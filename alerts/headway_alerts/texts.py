@@ -12,11 +12,16 @@ NUMBER: Final = '{{ $value | printf "%.0f" }}'
 
 def value_of(query: str, form: str = '{{ .Value | printf "%.0f" }}') -> str:
     """The value of a query that has one result, filled into `form`; nothing when it has none. `run=%q` in it names the alert's run."""
-    return f"{{{{ range printf `{query}` $labels.run | query }}}}{form}{{{{ end }}}}"
+    return f"{{{{ range {_filled(query)} | query }}}}{form}{{{{ end }}}}"
 
 
 def names_of(query: str, label: str, form: str | None = None) -> str:
     """What a query finds, in the order of a label and apart by commas; `form` is the text of each, by default the label."""
     text = form or f"{{{{ $one.Labels.{label} }}}}"
-    found = f'printf `{query}` $labels.run | query | sortByLabel "{label}"'
+    found = f'{_filled(query)} | query | sortByLabel "{label}"'
     return f"{{{{ range $at, $one := {found} }}}}{{{{ if $at }}}}, {{{{ end }}}}{text}{{{{ end }}}}"
+
+
+def _filled(query: str) -> str:
+    """The query with the alert's run in each place for it."""
+    return f"printf `{query}`{' $labels.run' * query.count('%q')}"

@@ -158,7 +158,8 @@ DASHBOARD: Final = Dashboard(
         ),
         panels.series(
             "Where the time went",
-            "Shares of the rank-time that was booked. A stretch of time is booked when it ends, so a long outage appears at its end.",
+            "Shares of the rank-time that was booked. A stretch of time is booked when it ends, so a long outage appears at its end. "
+            "Time without a pod is booked before its new sidecar is heard, and is seen in the time since the run began only.",
             queries.TIME_BY_STATE,
             "percentunit",
             colours=words.STATE_COLOURS,

@@ -149,7 +149,7 @@ DASHBOARD: Final = Dashboard(
         panels.series(
             "Goodput",
             "Training and infrastructure goodput since the run began, and what became of the last five minutes. The live one falls at once "
-            "when steps are repeated; the other two move slowly.",
+            "when steps are repeated, and leaves out a pod while it is gone; the other two move slowly.",
             queries.GOODPUTS,
             "percentunit",
             colours={"training": words.GOOD, "infrastructure": words.CALM, "live, last 5 min": words.NOTICE},

@@ -107,7 +107,7 @@ _COST: Final = (
     panels.series(
         "Recovery time",
         "Of the recoveries in the hour before each point: from the first evidence of a failure to the first step, and to the step at which "
-        "it happened. Dots are single recoveries; they lead to their traces.",
+        "it happened. Dots are single recoveries; they lead to their traces if the data source knows where those are.",
         queries.RECOVERY_TIMES,
         "s",
         width=8,

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 FILE: Final = "health"
 LOOK_SECONDS: Final = 60
+MOST_NAMED: Final = 3
+"""Places that a message names, where all of thousands may be meant."""
 _WINDOW: Final = "[15m]"
 _MOST_LINKS: Final = "run:headway_gpu_nvlinks_active:max"
 
@@ -70,15 +72,22 @@ def _alerts(config: Config) -> Group:
 
 def _count(condition: str, *labels: str) -> str:
     """Of each run the places for which a condition holds, however many series say so."""
-    everywhere = condition.replace(f"{_RUN},", "").replace(f"{{{_RUN}}}", "")
-    inside = textwrap.indent(everywhere, "    ")
+    inside = textwrap.indent(_of_all_runs(condition), "  ")
     return f"count by (run) (\n  count by ({', '.join(('run', 'pod_index', *labels))}) (\n{inside}\n  )\n)"
+
+
+def _of_all_runs(condition: str) -> str:
+    return textwrap.indent(condition.replace(f"{_RUN},", "").replace(f"{{{_RUN}}}", ""), "  ")
+
+
+def _in_a_line(condition: str) -> str:
+    return " ".join(condition.split())
 
 
 def _gpus(condition: str) -> str:
     """The GPUs for which a condition holds now, by pod and UUID; one that was lost before the sidecar began never gave its UUID."""
     name = "{{ with $one.Labels.UUID }}{{ . }}{{ else }}GPU {{ $one.Labels.gpu }}{{ end }}"
-    found = f"max by (pod_index, gpu, UUID) ({' '.join(condition.split())})"
+    found = f"max by (pod_index, gpu, UUID) ({_in_a_line(condition)})"
     return names_of(found, "UUID", name + " in pod {{ $one.Labels.pod_index }}")
 
 
@@ -156,19 +165,24 @@ def _nvlink(config: Config) -> Alert:
 
 
 def _memory_pressure(config: Config) -> Alert:
+    full = f"""\
+max by (run, pod_index, scope) (headway_host_memory_used_bytes{{{_RUN}}})
+/ on (run, pod_index, scope)
+(max by (run, pod_index, scope) (headway_host_memory_limit_bytes{{{_RUN}}}) > 0)
+> {config.memory_pressure_ratio:g}"""
+    fullest = names_of(
+        f"topk({MOST_NAMED}, {_in_a_line(full)})",
+        "pod_index",
+        "{{ $one.Labels.scope }} of pod {{ $one.Labels.pod_index }} ({{ $one.Value | humanizePercentage }})",
+    )
     return Alert(
         name="HeadwayHostMemoryPressure",
         severity="warning",
-        expr=f"""\
-max by (run) (
-  max by (run, pod_index, scope) (headway_host_memory_used_bytes)
-  / on (run, pod_index, scope)
-  (max by (run, pod_index, scope) (headway_host_memory_limit_bytes) > 0)
-) > {config.memory_pressure_ratio:g}""",
+        expr=f"max by (run) (\n{_of_all_runs(full)}\n)",
         summary=f"A pod of run {RUN}, or its node, uses {PERCENT} of its memory",
         description=(
-            f"The kernel will kill a process of run {RUN} when the limit is reached, and the checkpoint writers are the largest. Find "
-            "out what grows (queued saves, data workers, another pod on the node), or raise the limit."
+            f"The fullest: {fullest}. The kernel will kill a process of run {RUN} when the limit is reached, and the checkpoint writers "
+            "are the largest. Find out what grows (queued saves, data workers, another pod on the node), or raise the limit."
         ),
         wait_seconds=300,
         keep_seconds=config.keep_firing_seconds,
@@ -176,20 +190,25 @@ max by (run) (
 
 
 def _storage_low(config: Config) -> Alert:
+    left = f"""\
+min by (run, pod_index, volume) (headway_storage_available_bytes{{{_RUN}}})
+/ on (run, pod_index, volume)
+(max by (run, pod_index, volume) (headway_storage_size_bytes{{{_RUN}}}) > 0)
+< {config.storage_low_ratio:g}
+or
+headway_storage_inodes_available_ratio{{{_RUN}}} < {config.storage_low_ratio:g}"""
+    volumes = names_of(
+        f"min by (volume) ({_in_a_line(left)})",
+        "volume",
+        "{{ $one.Labels.volume }} ({{ $one.Value | humanizePercentage }})",
+    )
     return Alert(
         name="HeadwayStorageLow",
         severity="warning",
-        expr=f"""\
-min by (run) (
-  min by (run, pod_index, volume) (headway_storage_available_bytes)
-  / on (run, pod_index, volume)
-  (max by (run, pod_index, volume) (headway_storage_size_bytes) > 0)
-) < {config.storage_low_ratio:g}
-or
-min by (run) (headway_storage_inodes_available_ratio) < {config.storage_low_ratio:g}""",
+        expr=f"min by (run) (\n{_of_all_runs(left)}\n)",
         summary=f"A volume of run {RUN} has only {PERCENT} left",
         description=(
-            f"The next checkpoints of run {RUN} will fail when it has no more space, or room for files. Remove old "
+            f"Nearly full: {volumes}. The next checkpoints of run {RUN} will fail when it has no more space, or room for files. Remove old "
             "checkpoints, never the newest two that are durable, or make the volume larger."
         ),
         wait_seconds=300,

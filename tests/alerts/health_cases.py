@@ -178,9 +178,9 @@ HEALTH_CASES = (
         expected=Expected(
             "warning",
             "A pod of run demo, or its node, uses 97% of its memory",
-            "The kernel will kill a process of run demo when the limit is reached, and the checkpoint writers "
-            "are the largest. Find out what "
-            "grows (queued saves, data workers, another pod on the node), or raise the limit.",
+            "The fullest: container of pod 0 (97%). The kernel will kill a process of run demo when the limit is reached, and the "
+            "checkpoint writers are the largest. Find out what grows (queued saves, data workers, another pod on the node), or raise the "
+            "limit.",
         ),
         near={
             "full, but not over": {
@@ -212,8 +212,8 @@ HEALTH_CASES = (
         expected=Expected(
             "warning",
             "A volume of run demo has only 9% left",
-            "The next checkpoints of run demo will fail when it has no more space, or room for files. Remove old "
-            "checkpoints, never the newest two that are durable, or make the volume larger.",
+            "Nearly full: checkpoints (9%). The next checkpoints of run demo will fail when it has no more space, or room for files. "
+            "Remove old checkpoints, never the newest two that are durable, or make the volume larger.",
         ),
         near={
             "a tenth is left": {
@@ -235,8 +235,8 @@ HEALTH_CASES = (
         expected=Expected(
             "warning",
             "A volume of run demo has only 2% left",
-            "The next checkpoints of run demo will fail when it has no more space, or room for files. Remove old "
-            "checkpoints, never the newest two that are durable, or make the volume larger.",
+            "Nearly full: checkpoints (2%). The next checkpoints of run demo will fail when it has no more space, or room for files. "
+            "Remove old checkpoints, never the newest two that are durable, or make the volume larger.",
         ),
         near={"a tenth is left": {one("headway_storage_inodes_available_ratio", volume="checkpoints"): "0.1x400"}},
     ),

@@ -6,43 +6,40 @@ import textwrap
 from typing import TYPE_CHECKING, Final
 
 from headway_alerts.model import Alert, Group, Recording
-from headway_alerts.texts import NUMBER, PERCENT, RUN, names_of
+from headway_alerts.texts import MOST_NAMED, NUMBER, PERCENT, RUN, THIS_RUN, in_a_line, names_of, of_all_runs
 
 if TYPE_CHECKING:
     from headway_alerts.config import Config
 
 FILE: Final = "health"
 LOOK_SECONDS: Final = 60
-MOST_NAMED: Final = 3
-"""Places that a message names, where all of thousands may be meant."""
 _WINDOW: Final = "[15m]"
 _MOST_LINKS: Final = "run:headway_gpu_nvlinks_active:max"
 
 # Conditions, which both the expression and the message ask for: a GPU that is counted is named.
-_RUN: Final = "run=%q"
 _FAULTY: Final = f"""\
-headway_gpu_xid_last_timestamp_seconds{{{_RUN},class="hardware"}} > time() - 900
+headway_gpu_xid_last_timestamp_seconds{{{THIS_RUN},class="hardware"}} > time() - 900
 or
-headway_gpu_recovery_action{{{_RUN}}} > 0"""
+headway_gpu_recovery_action{{{THIS_RUN}}} > 0"""
 """Not a counter's increase: a GPU's first XID of a number begins a series, and what begins does not increase."""
 _BAD_MEMORY: Final = f"""\
 sum without (counter) (
-  increase(headway_gpu_ecc_errors_total{{{_RUN},type="uncorrected"}}{_WINDOW})
+  increase(headway_gpu_ecc_errors_total{{{THIS_RUN},type="uncorrected"}}{_WINDOW})
 ) > 0
 or
-headway_gpu_row_remap_failed{{{_RUN}}} == 1"""
-_GONE: Final = f"headway_gpu_up{{{_RUN}}} == 0"
+headway_gpu_row_remap_failed{{{THIS_RUN}}} == 1"""
+_GONE: Final = f"headway_gpu_up{{{THIS_RUN}}} == 0"
 _HELD_BACK: Final = (
-    f'headway_gpu_throttle_active{{{_RUN},reason=~"hw_slowdown|hw_thermal|hw_power_brake|sw_thermal"}} == 1'
+    f'headway_gpu_throttle_active{{{THIS_RUN},reason=~"hw_slowdown|hw_thermal|hw_power_brake|sw_thermal"}} == 1'
 )
 _BAD_LINKS: Final = f"""\
-headway_gpu_nvlinks_active{{{_RUN}}}
+headway_gpu_nvlinks_active{{{THIS_RUN}}}
 < on (run, modelName) group_left ()
 max_over_time({_MOST_LINKS}[6h])
 or
-increase(headway_gpu_nvlink_errors_total{{{_RUN},kind!="replay"}}{_WINDOW}) > 0
+increase(headway_gpu_nvlink_errors_total{{{THIS_RUN},kind!="replay"}}{_WINDOW}) > 0
 or
-headway_gpu_xid_last_timestamp_seconds{{{_RUN},class="fabric"}} > time() - 900"""
+headway_gpu_xid_last_timestamp_seconds{{{THIS_RUN},class="fabric"}} > time() - 900"""
 """A packet sent again has arrived. Not every generation of GPUs counts what it reports as an XID."""
 
 
@@ -72,22 +69,14 @@ def _alerts(config: Config) -> Group:
 
 def _count(condition: str, *labels: str) -> str:
     """Of each run the places for which a condition holds, however many series say so."""
-    inside = textwrap.indent(_of_all_runs(condition), "  ")
+    inside = textwrap.indent(of_all_runs(condition), "  ")
     return f"count by (run) (\n  count by ({', '.join(('run', 'pod_index', *labels))}) (\n{inside}\n  )\n)"
-
-
-def _of_all_runs(condition: str) -> str:
-    return textwrap.indent(condition.replace(f"{_RUN},", "").replace(f"{{{_RUN}}}", ""), "  ")
-
-
-def _in_a_line(condition: str) -> str:
-    return " ".join(condition.split())
 
 
 def _gpus(condition: str) -> str:
     """The GPUs for which a condition holds now, by pod and UUID; one that was lost before the sidecar began never gave its UUID."""
     name = "{{ with $one.Labels.UUID }}{{ . }}{{ else }}GPU {{ $one.Labels.gpu }}{{ end }}"
-    found = f"max by (pod_index, gpu, UUID) ({_in_a_line(condition)})"
+    found = f"max by (pod_index, gpu, UUID) ({in_a_line(condition)})"
     return names_of(found, "UUID", name + " in pod {{ $one.Labels.pod_index }}")
 
 
@@ -166,19 +155,19 @@ def _nvlink(config: Config) -> Alert:
 
 def _memory_pressure(config: Config) -> Alert:
     full = f"""\
-max by (run, pod_index, scope) (headway_host_memory_used_bytes{{{_RUN}}})
+max by (run, pod_index, scope) (headway_host_memory_used_bytes{{{THIS_RUN}}})
 / on (run, pod_index, scope)
-(max by (run, pod_index, scope) (headway_host_memory_limit_bytes{{{_RUN}}}) > 0)
+(max by (run, pod_index, scope) (headway_host_memory_limit_bytes{{{THIS_RUN}}}) > 0)
 > {config.memory_pressure_ratio:g}"""
     fullest = names_of(
-        f"topk({MOST_NAMED}, {_in_a_line(full)})",
+        f"topk({MOST_NAMED}, {in_a_line(full)})",
         "pod_index",
         "{{ $one.Labels.scope }} of pod {{ $one.Labels.pod_index }} ({{ $one.Value | humanizePercentage }})",
     )
     return Alert(
         name="HeadwayHostMemoryPressure",
         severity="warning",
-        expr=f"max by (run) (\n{_of_all_runs(full)}\n)",
+        expr=f"max by (run) (\n{of_all_runs(full)}\n)",
         summary=f"A pod of run {RUN}, or its node, uses {PERCENT} of its memory",
         description=(
             f"The fullest: {fullest}. The kernel will kill a process of run {RUN} when the limit is reached, and the checkpoint writers "
@@ -191,21 +180,21 @@ max by (run, pod_index, scope) (headway_host_memory_used_bytes{{{_RUN}}})
 
 def _storage_low(config: Config) -> Alert:
     left = f"""\
-min by (run, pod_index, volume) (headway_storage_available_bytes{{{_RUN}}})
+min by (run, pod_index, volume) (headway_storage_available_bytes{{{THIS_RUN}}})
 / on (run, pod_index, volume)
-(max by (run, pod_index, volume) (headway_storage_size_bytes{{{_RUN}}}) > 0)
+(max by (run, pod_index, volume) (headway_storage_size_bytes{{{THIS_RUN}}}) > 0)
 < {config.storage_low_ratio:g}
 or
-headway_storage_inodes_available_ratio{{{_RUN}}} < {config.storage_low_ratio:g}"""
+headway_storage_inodes_available_ratio{{{THIS_RUN}}} < {config.storage_low_ratio:g}"""
     volumes = names_of(
-        f"min by (volume) ({_in_a_line(left)})",
+        f"min by (volume) ({in_a_line(left)})",
         "volume",
         "{{ $one.Labels.volume }} ({{ $one.Value | humanizePercentage }})",
     )
     return Alert(
         name="HeadwayStorageLow",
         severity="warning",
-        expr=f"min by (run) (\n{_of_all_runs(left)}\n)",
+        expr=f"min by (run) (\n{of_all_runs(left)}\n)",
         summary=f"A volume of run {RUN} has only {PERCENT} left",
         description=(
             f"Nearly full: {volumes}. The next checkpoints of run {RUN} will fail when it has no more space, or room for files. Remove old "

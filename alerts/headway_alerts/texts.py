@@ -2,12 +2,28 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import Final
 
 RUN: Final = "{{ $labels.run }}"
 DURATION: Final = "{{ $value | humanizeDuration }}"
 PERCENT: Final = "{{ $value | humanizePercentage }}"
 NUMBER: Final = '{{ $value | printf "%.0f" }}'
+
+THIS_RUN: Final = "run=%q"
+"""Matcher of a condition that an expression asks of all runs and a message of its own: what is counted is named."""
+MOST_NAMED: Final = 3
+"""Places that a message names, where all of thousands may be meant."""
+
+
+def of_all_runs(condition: str) -> str:
+    """The condition as an expression has it, indented."""
+    return textwrap.indent(condition.replace(f"{THIS_RUN},", "").replace(f"{{{THIS_RUN}}}", ""), "  ")
+
+
+def in_a_line(condition: str) -> str:
+    """As a message has it."""
+    return " ".join(condition.split())
 
 
 def value_of(query: str, form: str = '{{ .Value | printf "%.0f" }}') -> str:

@@ -412,10 +412,9 @@ CASES: tuple[Case, ...] = (
         expected=Expected(
             "warning",
             "Sidecars of run demo that hear nothing from their trainer: 1",
-            "What Headway shows of run demo is not what happens there: trainers write nothing into the folder "
-            "that the sidecar reads. Most "
-            "often the two do not share it, the run's name differs, or the ranks hang outside of Python. Compare HEADWAY_DIR and "
-            "HEADWAY_RUN of both.",
+            "What Headway shows of run demo is not what happens there: trainers write nothing into the folder that the sidecar reads (at "
+            "least in pod 0). Most often the two do not share it, the run's name differs, or the ranks hang outside of Python. Compare "
+            "HEADWAY_DIR and HEADWAY_RUN of both.",
         ),
         near={
             "the run finished": with_(

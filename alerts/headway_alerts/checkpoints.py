@@ -6,7 +6,18 @@ from typing import TYPE_CHECKING, Final
 
 from headway_alerts.config import duration
 from headway_alerts.model import Alert, Group
-from headway_alerts.texts import DURATION, NUMBER, PERCENT, RUN, value_of
+from headway_alerts.texts import (
+    DURATION,
+    MOST_NAMED,
+    NUMBER,
+    PERCENT,
+    RUN,
+    THIS_RUN,
+    in_a_line,
+    names_of,
+    of_all_runs,
+    value_of,
+)
 
 if TYPE_CHECKING:
     from headway_alerts.config import Config
@@ -16,6 +27,11 @@ FILE: Final = "alerts"
 _ACTIVE: Final = "and on (run)\nrun:headway_active_ranks:sum > 0"
 _INTERVAL: Final = value_of("run:headway_checkpoint_interval:seconds{run=%q}", "{{ .Value | humanizeDuration }}")
 _AT_RISK: Final = value_of("run:headway_steps_at_risk:max{run=%q}")
+
+_WRITER_GONE: Final = f"""\
+headway_async_queue_depth{{{THIS_RUN}}} > 0
+and on (run, pod_index)
+headway_async_writer_up{{{THIS_RUN}}} == 0"""
 
 
 def group(config: Config) -> Group:
@@ -107,19 +123,17 @@ and on (run)
 
 
 def _writer_down(config: Config) -> Alert:
+    gone = f"topk({MOST_NAMED}, max by (pod_index) ({in_a_line(_WRITER_GONE)}))"
+    pods = names_of(gone, "pod_index", "pod {{ $one.Labels.pod_index }}")
     return Alert(
         name="HeadwayAsyncWriterDown",
         severity="critical",
-        expr="""\
-max by (run) (
-  headway_async_queue_depth > 0
-  and on (run, pod_index)
-  headway_async_writer_up == 0
-)""",
+        expr=f"max by (run) (\n{of_all_runs(_WRITER_GONE)}\n)",
         summary=f"The checkpoint writer of run {RUN} is gone; saves queued: {NUMBER}",
         description=(
-            f"Nothing of run {RUN} is written any more, and training goes on as if it were: {_AT_RISK} steps are at risk. The queue does "
-            "not recover by itself. See why the writer died (memory, storage), then restart the rank so that a new one starts."
+            f"It is gone at least in {pods}. Nothing of run {RUN} is written any more, and training goes on as if it were: {_AT_RISK} "
+            "steps are at risk. The queue does not recover by itself. See why the writer died (memory, storage), then restart the rank so "
+            "that a new one starts."
         ),
         wait_seconds=60,
         keep_seconds=config.keep_firing_seconds,

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import TYPE_CHECKING, Final
 
 from headway_alerts.model import Alert, Group, Recording
-from headway_alerts.texts import NUMBER, PERCENT, RUN, names_of
+from headway_alerts.texts import MOST_NAMED, NUMBER, PERCENT, RUN, THIS_RUN, in_a_line, names_of, of_all_runs
 
 if TYPE_CHECKING:
     from headway_alerts.config import Config
@@ -13,9 +14,33 @@ if TYPE_CHECKING:
 FILE: Final = "health"
 LOOK_SECONDS: Final = 60
 _WINDOW: Final = "[15m]"
-_HARDWARE_XID: Final = 'headway_gpu_xid_last_timestamp_seconds{%sclass="hardware"} > time() - 900'
-"""Not a counter's increase: a GPU's first XID of a number begins a series, and what begins does not increase."""
 _MOST_LINKS: Final = "run:headway_gpu_nvlinks_active:max"
+
+# Conditions, which both the expression and the message ask for: a GPU that is counted is named.
+_FAULTY: Final = f"""\
+headway_gpu_xid_last_timestamp_seconds{{{THIS_RUN},class="hardware"}} > time() - 900
+or
+headway_gpu_recovery_action{{{THIS_RUN}}} > 0"""
+"""Not a counter's increase: a GPU's first XID of a number begins a series, and what begins does not increase."""
+_BAD_MEMORY: Final = f"""\
+sum without (counter) (
+  increase(headway_gpu_ecc_errors_total{{{THIS_RUN},type="uncorrected"}}{_WINDOW})
+) > 0
+or
+headway_gpu_row_remap_failed{{{THIS_RUN}}} == 1"""
+_GONE: Final = f"headway_gpu_up{{{THIS_RUN}}} == 0"
+_HELD_BACK: Final = (
+    f'headway_gpu_throttle_active{{{THIS_RUN},reason=~"hw_slowdown|hw_thermal|hw_power_brake|sw_thermal"}} == 1'
+)
+_BAD_LINKS: Final = f"""\
+headway_gpu_nvlinks_active{{{THIS_RUN}}}
+< on (run, modelName) group_left ()
+max_over_time({_MOST_LINKS}[6h])
+or
+increase(headway_gpu_nvlink_errors_total{{{THIS_RUN},kind!="replay"}}{_WINDOW}) > 0
+or
+headway_gpu_xid_last_timestamp_seconds{{{THIS_RUN},class="fabric"}} > time() - 900"""
+"""A packet sent again has arrived. Not every generation of GPUs counts what it reports as an XID."""
 
 
 def groups(config: Config) -> tuple[Group, ...]:
@@ -42,10 +67,16 @@ def _alerts(config: Config) -> Group:
     )
 
 
+def _count(condition: str, *labels: str) -> str:
+    """Of each run the places for which a condition holds, however many series say so."""
+    inside = textwrap.indent(of_all_runs(condition), "  ")
+    return f"count by (run) (\n  count by ({', '.join(('run', 'pod_index', *labels))}) (\n{inside}\n  )\n)"
+
+
 def _gpus(condition: str) -> str:
     """The GPUs for which a condition holds now, by pod and UUID; one that was lost before the sidecar began never gave its UUID."""
     name = "{{ with $one.Labels.UUID }}{{ . }}{{ else }}GPU {{ $one.Labels.gpu }}{{ end }}"
-    found = f"max by (pod_index, gpu, UUID) ({condition})"
+    found = f"max by (pod_index, gpu, UUID) ({in_a_line(condition)})"
     return names_of(found, "UUID", name + " in pod {{ $one.Labels.pod_index }}")
 
 
@@ -53,21 +84,11 @@ def _hardware_fault(config: Config) -> Alert:
     return Alert(
         name="HeadwayGpuHardwareFault",
         severity="critical",
-        expr=f"""\
-count by (run) (
-  count by (run, pod_index, UUID) (
-    {_HARDWARE_XID % ""}
-    or
-    headway_gpu_recovery_action > 0
-  )
-)""",
+        expr=_count(_FAULTY, "UUID"),
         summary=f"GPUs of run {RUN} with a hardware fault: {NUMBER}",
         description=(
-            "The driver reported a hardware error ("
-            + _gpus(_HARDWARE_XID % "run=%q,")
-            + ") or asks for a reset ("
-            + _gpus("headway_gpu_recovery_action{run=%q} > 0")
-            + f"). Drain the node of run {RUN}; let nothing be placed there before the GPU was reset and tested."
+            f"The driver reported a hardware error, or asks that the GPU be reset or drained: {_gpus(_FAULTY)}. Drain the node of run "
+            f"{RUN}; let nothing be placed there before the GPU was reset and tested."
         ),
         keep_seconds=max(3_600, config.keep_firing_seconds),
     )
@@ -77,21 +98,11 @@ def _memory_fault(config: Config) -> Alert:
     return Alert(
         name="HeadwayGpuMemoryFault",
         severity="critical",
-        expr=f"""\
-count by (run) (
-  count by (run, pod_index, UUID) (
-    sum without (counter) (
-      increase(headway_gpu_ecc_errors_total{{type="uncorrected"}}{_WINDOW})
-    ) > 0
-    or
-    headway_gpu_row_remap_failed == 1
-  )
-)""",
+        expr=_count(_BAD_MEMORY, "UUID"),
         summary=f"GPUs of run {RUN} whose memory cannot be trusted: {NUMBER}",
         description=(
-            "Uncorrected memory errors, or a bad row that could not be replaced: "
-            + _gpus(f'increase(headway_gpu_ecc_errors_total{{run=%q,type="uncorrected"}}{_WINDOW}) > 0')
-            + f". Losses of run {RUN} since then may be wrong. Drain the node and go back to a checkpoint from before."
+            f"Uncorrected memory errors, or a bad row that could not be replaced: {_gpus(_BAD_MEMORY)}. Losses of run {RUN} since then "
+            "may be wrong. Drain the node and go back to a checkpoint from before."
         ),
         keep_seconds=max(3_600, config.keep_firing_seconds),
     )
@@ -101,10 +112,10 @@ def _lost(config: Config) -> Alert:
     return Alert(
         name="HeadwayGpuLost",
         severity="critical",
-        expr="count by (run) (count by (run, pod_index, UUID) (headway_gpu_up == 0))",
+        expr=_count(_GONE, "gpu", "UUID"),  # of those that never gave a UUID there may be several
         summary=f"GPUs of run {RUN} that are gone: {NUMBER}",
         description=(
-            f"The driver does not answer for {_gpus('headway_gpu_up{run=%q} == 0')}: the GPU is lost, or the driver hangs. No restart on "
+            f"The driver does not answer for {_gpus(_GONE)}: the GPU is lost, or the driver hangs. No restart on "
             "this node helps. Look with nvidia-smi and for Xid in dmesg, drain the node, then reset the GPU or reboot."
         ),
         wait_seconds=30,
@@ -116,19 +127,11 @@ def _throttled(config: Config) -> Alert:
     return Alert(
         name="HeadwayGpuThrottled",
         severity="warning",
-        expr="""\
-count by (run) (
-  count by (run, pod_index, UUID) (
-    headway_gpu_throttle_active{reason=~"hw_slowdown|hw_thermal|hw_power_brake|sw_thermal"} == 1
-  )
-)""",
+        expr=_count(_HELD_BACK, "UUID"),
         summary=f"GPUs of run {RUN} that are held back by heat or power: {NUMBER}",
         description=(
-            "The hardware holds down the clock of "
-            + _gpus(
-                'headway_gpu_throttle_active{run=%q,reason=~"hw_slowdown|hw_thermal|hw_power_brake|sw_thermal"} == 1'
-            )
-            + f". Every rank of run {RUN} waits for the slowest one. Check cooling and power of the node."
+            f"The hardware holds down the clock of {_gpus(_HELD_BACK)}. Every rank of run {RUN} waits for the slowest one. Check cooling "
+            "and power of the node."
         ),
         wait_seconds=config.throttled_seconds,
         keep_seconds=config.keep_firing_seconds,
@@ -136,28 +139,14 @@ count by (run) (
 
 
 def _nvlink(config: Config) -> Alert:
-    errors = (
-        'increase(headway_gpu_nvlink_errors_total{%skind!="replay"}' + _WINDOW + ") > 0"
-    )  # a packet sent again has arrived
-    best = f"max_over_time({_MOST_LINKS}[6h])"
     return Alert(
         name="HeadwayNvlinkDegraded",
         severity="warning",
-        expr=f"""\
-count by (run) (
-  count by (run, pod_index, UUID) (
-    headway_gpu_nvlinks_active
-    < on (run, modelName) group_left ()
-    {best}
-    or
-    {errors % ""}
-  )
-)""",
+        expr=_count(_BAD_LINKS, "UUID"),
         summary=f"GPUs of run {RUN} with NVLinks down or in error: {NUMBER}",
         description=(
-            "Errors were counted on: "
-            + _gpus(errors % "run=%q,")
-            + f". GPUs with fewer links than others of their model count too. Collectives of run {RUN} get slow or hang; drain the node."
+            f"Link errors, or fewer links than other GPUs of the model have: {_gpus(_BAD_LINKS)}. Collectives of run {RUN} get slow or "
+            "hang; drain the node."
         ),
         wait_seconds=60,
         keep_seconds=config.keep_firing_seconds,
@@ -165,19 +154,24 @@ count by (run) (
 
 
 def _memory_pressure(config: Config) -> Alert:
+    full = f"""\
+max by (run, pod_index, scope) (headway_host_memory_used_bytes{{{THIS_RUN}}})
+/ on (run, pod_index, scope)
+(max by (run, pod_index, scope) (headway_host_memory_limit_bytes{{{THIS_RUN}}}) > 0)
+> {config.memory_pressure_ratio:g}"""
+    fullest = names_of(
+        f"topk({MOST_NAMED}, {in_a_line(full)})",
+        "pod_index",
+        "{{ $one.Labels.scope }} of pod {{ $one.Labels.pod_index }} ({{ $one.Value | humanizePercentage }})",
+    )
     return Alert(
         name="HeadwayHostMemoryPressure",
         severity="warning",
-        expr=f"""\
-max by (run) (
-  max by (run, pod_index, scope) (headway_host_memory_used_bytes)
-  / on (run, pod_index, scope)
-  (max by (run, pod_index, scope) (headway_host_memory_limit_bytes) > 0)
-) > {config.memory_pressure_ratio:g}""",
+        expr=f"max by (run) (\n{of_all_runs(full)}\n)",
         summary=f"A pod of run {RUN}, or its node, uses {PERCENT} of its memory",
         description=(
-            f"The kernel will kill a process of run {RUN} when the limit is reached, and the checkpoint writers are the largest. Find "
-            "out what grows (queued saves, data workers, another pod on the node), or raise the limit."
+            f"The fullest: {fullest}. The kernel will kill a process of run {RUN} when the limit is reached, and the checkpoint writers "
+            "are the largest. Find out what grows (queued saves, data workers, another pod on the node), or raise the limit."
         ),
         wait_seconds=300,
         keep_seconds=config.keep_firing_seconds,
@@ -185,20 +179,25 @@ max by (run) (
 
 
 def _storage_low(config: Config) -> Alert:
+    left = f"""\
+min by (run, pod_index, volume) (headway_storage_available_bytes{{{THIS_RUN}}})
+/ on (run, pod_index, volume)
+(max by (run, pod_index, volume) (headway_storage_size_bytes{{{THIS_RUN}}}) > 0)
+< {config.storage_low_ratio:g}
+or
+headway_storage_inodes_available_ratio{{{THIS_RUN}}} < {config.storage_low_ratio:g}"""
+    volumes = names_of(
+        f"min by (volume) ({in_a_line(left)})",
+        "volume",
+        "{{ $one.Labels.volume }} ({{ $one.Value | humanizePercentage }})",
+    )
     return Alert(
         name="HeadwayStorageLow",
         severity="warning",
-        expr=f"""\
-min by (run) (
-  min by (run, pod_index, volume) (headway_storage_available_bytes)
-  / on (run, pod_index, volume)
-  (max by (run, pod_index, volume) (headway_storage_size_bytes) > 0)
-) < {config.storage_low_ratio:g}
-or
-min by (run) (headway_storage_inodes_available_ratio) < {config.storage_low_ratio:g}""",
+        expr=f"min by (run) (\n{of_all_runs(left)}\n)",
         summary=f"A volume of run {RUN} has only {PERCENT} left",
         description=(
-            f"The next checkpoints of run {RUN} will fail when it has no more space, or room for files. Remove old "
+            f"Nearly full: {volumes}. The next checkpoints of run {RUN} will fail when it has no more space, or room for files. Remove old "
             "checkpoints, never the newest two that are durable, or make the volume larger."
         ),
         wait_seconds=300,

@@ -58,20 +58,24 @@ round(
 
 
 def _recurring_failure(config: Config) -> Alert:
-    reasons = names_of('max by (reason) (headway_incident_recurring{run=%q,reason!="same_entity"}) == 1', "reason")
-    attempts = value_of("max by (run) (headway_incident_attempts{run=%q})")
+    memory = duration(config.memory_seconds)
+    reason = f'last_over_time(headway_incident_recurring{{run=%q,reason!="same_entity"}}[{memory}])'
+    reasons = names_of(f"max by (reason) ({reason}) == 1", "reason")
+    attempts = value_of(f"max by (run) (last_over_time(headway_incident_attempts{{run=%q}}[{memory}]))")
     return Alert(
         name="HeadwayRecurringFailure",
         severity="critical",
-        # Of a pod that is gone its last word counts for a while, of all others what they say now.
+        # Of a pod that is gone its last word counts for a while, unless the incident was over when it went; of others what they say now.
         expr=f"""\
 max by (run) (
   pod:headway_incident_recurring:max
   or
   (
-    last_over_time(pod:headway_incident_recurring:max[{duration(config.memory_seconds)}])
+    last_over_time(pod:headway_incident_recurring:max[{memory}])
     unless on (run, pod_index)
     pod:headway_ranks:max
+    and on (run)
+    last_over_time(run:headway_incident_open:max[{memory}]) == 1
   )
 )""",
         summary=f"Run {RUN} keeps failing and does not get on ({reasons})",
@@ -85,8 +89,9 @@ max by (run) (
 
 
 def _recurring_entity(config: Config) -> Alert:
+    memory = duration(config.memory_seconds)
     places = names_of(
-        "max by (entity_kind, entity) (headway_entity_incidents{run=%q})",
+        f"max by (entity_kind, entity) (last_over_time(headway_entity_incidents{{run=%q}}[{memory}]))",
         "entity_kind",
         '{{ $one.Labels.entity_kind }} {{ $one.Labels.entity }} ({{ $one.Value | printf "%.0f" }})',
     )
@@ -95,7 +100,7 @@ def _recurring_entity(config: Config) -> Alert:
         severity="warning",
         expr=f"""\
 max by (run) (
-  last_over_time(headway_entity_incidents[{duration(config.memory_seconds)}])
+  last_over_time(headway_entity_incidents[{memory}])
 ) > 0""",
         summary=f"{NUMBER} incidents of run {RUN} began in the same place within a day",
         description=(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from headway_alerts.config import duration
 from headway_alerts.model import Alert, Group
-from headway_alerts.texts import NUMBER, RUN, value_of
+from headway_alerts.texts import MOST_NAMED, NUMBER, RUN, THIS_RUN, in_a_line, names_of, of_all_runs, value_of
 
 if TYPE_CHECKING:
     from headway_alerts.config import Config
@@ -15,6 +15,21 @@ FILE: Final = "alerts"
 UNHEARD_SECONDS: Final = 600
 """How long a sidecar may wait for the first word of a trainer: images are pulled, nodes are checked."""
 
+_UNHEARD: Final = f"""\
+(
+  pod:headway_trainer_silence:seconds{{{THIS_RUN}}} == Inf
+  and
+  pod:headway_trainer_silence:seconds{{{THIS_RUN}}} offset {duration(UNHEARD_SECONDS)}
+)
+or
+(
+  pod:headway_trainer_silence:seconds{{{THIS_RUN}}} < Inf
+  and on (run, pod_index)
+  pod:headway_ranks:max > 0
+  unless on (run)
+  run:headway_finished:max == 1
+)"""
+
 
 def group(config: Config) -> Group:
     """In the order of the design."""
@@ -22,31 +37,17 @@ def group(config: Config) -> Group:
 
 
 def _silent(config: Config) -> Alert:
+    pods = names_of(f"topk({MOST_NAMED}, {in_a_line(_UNHEARD)})", "pod_index", "pod {{ $one.Labels.pod_index }}")
     return Alert(
         name="HeadwayTrainerSilent",
         severity="warning",
         # Either nothing ever came, for long, or processes live that say nothing any more.
-        expr=f"""\
-count by (run) (
-  (
-    pod:headway_trainer_silence:seconds == Inf
-    and
-    pod:headway_trainer_silence:seconds offset {duration(UNHEARD_SECONDS)}
-  )
-  or
-  (
-    pod:headway_trainer_silence:seconds < Inf
-    and on (run, pod_index)
-    pod:headway_ranks:max > 0
-    unless on (run)
-    run:headway_finished:max == 1
-  )
-)""",
+        expr=f"count by (run) (\n{of_all_runs(_UNHEARD)}\n)",
         summary=f"Sidecars of run {RUN} that hear nothing from their trainer: {NUMBER}",
         description=(
-            f"What Headway shows of run {RUN} is not what happens there: trainers write nothing into the folder that the sidecar reads. "
-            "Most often the two do not share it, the run's name differs, or the ranks hang outside of Python. Compare HEADWAY_DIR and "
-            "HEADWAY_RUN of both."
+            f"What Headway shows of run {RUN} is not what happens there: trainers write nothing into the folder that the sidecar reads "
+            f"(at least in {pods}). Most often the two do not share it, the run's name differs, or the ranks hang outside of Python. "
+            "Compare HEADWAY_DIR and HEADWAY_RUN of both."
         ),
         wait_seconds=60,
         keep_seconds=config.keep_firing_seconds,
@@ -83,7 +84,10 @@ unless on (run)
         summary=f"Pods of run {RUN} that do not report: {NUMBER}",
         description=(
             f"Run {RUN} should have "
-            + value_of(f"last_over_time(run:headway_pods_expected:max{{run=%q}}[{memory}])")
+            + value_of(
+                f"last_over_time(run:headway_pods_expected:max{{run=%q}}[{memory}]) "
+                f"or max_over_time(run:headway_pods:count{{run=%q}}[{memory}])"
+            )
             + " pods. Nobody would see a failure on those that are missing, and other alerts may be silent because of it. See whether the "
             "pods are gone or only their sidecars."
         ),

@@ -19,9 +19,6 @@ if TYPE_CHECKING:
 HEADER: Final = (
     "# Written by `headway rules`; change the configuration or the sources in headway_alerts, not this file.\n"
 )
-_NOTES: Final = {
-    "health": "# The metrics of these rules come with a later version of the sidecar; until then they are silent.\n"
-}
 
 
 def rule_files(groups: Iterable[Group], config: Config) -> dict[str, str]:
@@ -30,7 +27,7 @@ def rule_files(groups: Iterable[Group], config: Config) -> dict[str, str]:
     for group in groups:
         files.setdefault(group.file, []).append(group)
     return {
-        f"{name}.yaml": HEADER + _NOTES.get(name, "") + _yaml({"groups": [_group(one, config) for one in members]})
+        f"{name}.yaml": HEADER + _yaml({"groups": [_group(one, config) for one in members]})
         for name, members in files.items()
     }
 

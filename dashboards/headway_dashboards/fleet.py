@@ -61,7 +61,8 @@ _NOW: Final = (
 _RUNS = panels.table(
     "Runs, the worst first",
     "First those with a recurring incident, then those with an open one, then by training goodput. At risk: time to repeat what a failure "
-    "would lose now. Recurred: incidents that needed several attempts. A click on a name opens the run.",
+    "would lose now. Recurred: incidents that needed several attempts. State and goodputs are a minute old at most. A click on a name "
+    "opens the run.",
     queries.TABLE,
     columns={"run": "Run"},
     values=tuple(queries.COLUMNS),

@@ -124,6 +124,32 @@ CASES: tuple[Case, ...] = (
         },
     ),
     Case(
+        "HeadwayRecurringFailure",
+        {
+            one("headway_ranks"): "2x61 stale",
+            one("headway_incident_open"): "0x20 1x40 stale",
+            one("headway_incident_recurring", reason="no_progress"): "_x21 1x40 stale",
+            one("headway_incident_attempts"): "0x20 3x40 stale",
+        },
+        silent="5m",
+        fires="20m",
+        since="5m15s",
+        resolved="31m",
+        expected=Expected(
+            "critical",
+            "Run demo keeps failing and does not get on (no_progress)",
+            "The open incident of run demo has had 3 attempts and is recurring: no_progress. Restarting it once more will not help. Find "
+            "out what the attempts have in common; stop the run if you cannot mend it now, since every attempt costs all of its GPUs.",
+        ),
+        near={
+            "it recovered before its pod went": {
+                one("headway_ranks"): "2x61 stale",
+                one("headway_incident_open"): "0x20 1x20 0x20 stale",
+                one("headway_incident_recurring", reason="no_progress"): "_x21 1x20 stale",
+            },
+        },
+    ),
+    Case(
         "HeadwayRecurringEntity",
         with_(
             {
@@ -147,6 +173,21 @@ CASES: tuple[Case, ...] = (
                 {one("headway_rank_failures_total", rank=str(rank)): "0x20 1x380" for rank in range(5)}
             )
         },
+    ),
+    Case(
+        "HeadwayRecurringEntity",
+        {one("headway_entity_incidents", entity_kind="rank", entity="3"): "_x20 2x40 stale"},
+        silent="4m45s",
+        fires="20m",
+        since="5m",
+        resolved="31m",
+        expected=Expected(
+            "warning",
+            "2 incidents of run demo began in the same place within a day",
+            "Incidents of the last 24 hours by where they began: rank 3 (2). Run demo recovers, but the next failure is likely to come "
+            "from there. Drain that node or GPU at the next good moment.",
+        ),
+        near={"gone for long": {one("headway_entity_incidents", entity_kind="rank", entity="3"): "stale"}},
     ),
     Case(
         "HeadwayRecoveryStuck",
@@ -371,10 +412,9 @@ CASES: tuple[Case, ...] = (
         expected=Expected(
             "warning",
             "Sidecars of run demo that hear nothing from their trainer: 1",
-            "What Headway shows of run demo is not what happens there: trainers write nothing into the folder "
-            "that the sidecar reads. Most "
-            "often the two do not share it, the run's name differs, or the ranks hang outside of Python. Compare HEADWAY_DIR and "
-            "HEADWAY_RUN of both.",
+            "What Headway shows of run demo is not what happens there: trainers write nothing into the folder that the sidecar reads (at "
+            "least in pod 0). Most often the two do not share it, the run's name differs, or the ranks hang outside of Python. Compare "
+            "HEADWAY_DIR and HEADWAY_RUN of both.",
         ),
         near={
             "the run finished": with_(
@@ -424,6 +464,21 @@ CASES: tuple[Case, ...] = (
                 one("headway_incidents_total", outcome="cancelled", recurring="false"): "0x38 1 1 stale",
             },
         },
+    ),
+    Case(
+        "HeadwaySidecarDown",
+        # All at once, and nobody had said how many there should be.
+        {one("headway_ranks", pod): "1x40 stale _x79 1x300" for pod in "01"},
+        silent="15m",
+        fires="15m15s",
+        resolved="36m",
+        expected=Expected(
+            "critical",
+            "Pods of run demo that do not report: 2",
+            "Run demo should have 2 pods. Nobody would see a failure on those that are missing, and other alerts may be silent because of "
+            "it. See whether the pods are gone or only their sidecars.",
+        ),
+        near={"back in time": {one("headway_ranks", pod): "1x40 stale _x15 1x300" for pod in "01"}},
     ),
     Case(
         "HeadwayRunUnwatched",

@@ -136,9 +136,9 @@ CHECKPOINT_CASES = (
         expected=Expected(
             "critical",
             "The checkpoint writer of run demo is gone; saves queued: 2",
-            "Nothing of run demo is written any more, and training goes on as if it were: 75 steps are at risk. "
-            "The queue does not recover "
-            "by itself. See why the writer died (memory, storage), then restart the rank so that a new one starts.",
+            "It is gone at least in pod 0. Nothing of run demo is written any more, and training goes on as if it were: 75 steps are at "
+            "risk. The queue does not recover by itself. See why the writer died (memory, storage), then restart the rank so that a new "
+            "one starts.",
         ),
         near={
             "nothing is queued": with_({one("headway_async_writer_up"): "1x20 0x380"}),

@@ -7,6 +7,8 @@ from promtool import Expected, one
 
 _GPU = {"gpu": "0", "UUID": "GPU-a", "pci_bus_id": "0000:01:00.0", "modelName": "H200"}
 _OTHER = _GPU | {"gpu": "1", "UUID": "GPU-b", "pci_bus_id": "0000:02:00.0"}
+_NAMELESS = {"gpu": "1", "UUID": "", "pci_bus_id": "", "modelName": ""}
+"""Lost before the sidecar began."""
 
 HEALTH_CASES = (
     Case(
@@ -19,9 +21,8 @@ HEALTH_CASES = (
         expected=Expected(
             "critical",
             "GPUs of run demo with a hardware fault: 1",
-            "The driver reported a hardware error (GPU-a in pod 0) or asks for a reset (). Drain the node of run "
-            "demo; let nothing be placed "
-            "there before the GPU was reset and tested.",
+            "The driver reported a hardware error, or asks that the GPU be reset or drained: GPU-a in pod 0. Drain the node of run demo; "
+            "let nothing be placed there before the GPU was reset and tested.",
         ),
         near={
             "an application's error": {
@@ -31,6 +32,24 @@ HEALTH_CASES = (
                 one("headway_gpu_xid_last_timestamp_seconds", **{"class": "hardware"}, **_GPU): "-900x400"
             },
         },
+    ),
+    Case(
+        "HeadwayGpuHardwareFault",
+        {
+            one("headway_gpu_recovery_action", **_GPU): "0x20 4x40 0x300",
+            one("headway_gpu_recovery_action", **_OTHER): "0x20 1x40 0x300",
+        },
+        silent="5m",
+        fires="6m",
+        since="5m15s",
+        resolved="76m",
+        expected=Expected(
+            "critical",
+            "GPUs of run demo with a hardware fault: 2",
+            "The driver reported a hardware error, or asks that the GPU be reset or drained: GPU-a in pod 0, GPU-b in pod 0. Drain the "
+            "node of run demo; let nothing be placed there before the GPU was reset and tested.",
+        ),
+        near={"it asks for nothing": {one("headway_gpu_recovery_action", **_GPU): "0x400"}},
     ),
     Case(
         "HeadwayGpuMemoryFault",
@@ -53,6 +72,21 @@ HEALTH_CASES = (
         },
     ),
     Case(
+        "HeadwayGpuMemoryFault",
+        {one("headway_gpu_row_remap_failed", **_GPU): "0x20 1x40 0x300"},
+        silent="5m",
+        fires="5m30s",
+        since="5m15s",
+        resolved="76m",
+        expected=Expected(
+            "critical",
+            "GPUs of run demo whose memory cannot be trusted: 1",
+            "Uncorrected memory errors, or a bad row that could not be replaced: GPU-a in pod 0. Losses of run demo since then may be "
+            "wrong. Drain the node and go back to a checkpoint from before.",
+        ),
+        near={"a row that the next reset replaces": {one("headway_gpu_row_remap_pending", **_GPU): "0x20 1x380"}},
+    ),
+    Case(
         "HeadwayGpuLost",
         {one("headway_gpu_up", **_GPU): "1x20 0x40 1x300", one("headway_gpu_up", **_OTHER): "1x400"},
         silent="5m30s",
@@ -68,17 +102,17 @@ HEALTH_CASES = (
     ),
     Case(
         "HeadwayGpuLost",
-        {one("headway_gpu_up", **(_OTHER | {"UUID": "", "pci_bus_id": "", "modelName": ""})): "_x21 0x40 stale"},
+        {one("headway_gpu_up", **(_NAMELESS | {"gpu": gpu})): "_x21 0x40 stale" for gpu in "12"},
         silent="5m30s",
         fires="5m45s",
         resolved="21m",
         expected=Expected(
             "critical",
-            "GPUs of run demo that are gone: 1",
-            "The driver does not answer for GPU 1 in pod 0: the GPU is lost, or the driver hangs. No restart on this node helps. "
-            "Look with nvidia-smi and for Xid in dmesg, drain the node, then reset the GPU or reboot.",
+            "GPUs of run demo that are gone: 2",
+            "The driver does not answer for GPU 1 in pod 0, GPU 2 in pod 0: the GPU is lost, or the driver hangs. No restart on this node "
+            "helps. Look with nvidia-smi and for Xid in dmesg, drain the node, then reset the GPU or reboot.",
         ),
-        near={"the driver gave no handle once": {one("headway_gpu_up", **(_OTHER | {"UUID": ""})): "_x21 0 1x300"}},
+        near={"the driver gave no handle once": {one("headway_gpu_up", **_NAMELESS): "_x21 0 1x300"}},
     ),
     Case(
         "HeadwayGpuThrottled",
@@ -104,9 +138,8 @@ HEALTH_CASES = (
         expected=Expected(
             "warning",
             "GPUs of run demo with NVLinks down or in error: 1",
-            "Errors were counted on: GPU-a in pod 0. GPUs with fewer links than others of their model count too. "
-            "Collectives of run demo get "
-            "slow or hang; drain the node.",
+            "Link errors, or fewer links than other GPUs of the model have: GPU-a in pod 0. Collectives of run demo get slow or hang; "
+            "drain the node.",
         ),
         near={
             "packets sent again": {one("headway_gpu_nvlink_errors_total", kind="replay", **_GPU): "0+3x400"},
@@ -115,6 +148,23 @@ HEALTH_CASES = (
                 one("headway_gpu_nvlinks_active", **(_OTHER | {"modelName": "L40S"})): "0x400",
             },
         },
+    ),
+    Case(
+        "HeadwayNvlinkDegraded",
+        {
+            one("headway_gpu_nvlinks_active", **_GPU): "18x20 17x40 18x300",
+            one("headway_gpu_nvlinks_active", **_OTHER): "18x400",
+        },
+        silent="6m",
+        fires="6m15s",
+        resolved="21m",
+        expected=Expected(
+            "warning",
+            "GPUs of run demo with NVLinks down or in error: 1",
+            "Link errors, or fewer links than other GPUs of the model have: GPU-a in pod 0. Collectives of run demo get slow or hang; "
+            "drain the node.",
+        ),
+        near={"all have the same": {one("headway_gpu_nvlinks_active", **gpu): "17x400" for gpu in (_GPU, _OTHER)}},
     ),
     Case(
         "HeadwayHostMemoryPressure",
@@ -128,9 +178,9 @@ HEALTH_CASES = (
         expected=Expected(
             "warning",
             "A pod of run demo, or its node, uses 97% of its memory",
-            "The kernel will kill a process of run demo when the limit is reached, and the checkpoint writers "
-            "are the largest. Find out what "
-            "grows (queued saves, data workers, another pod on the node), or raise the limit.",
+            "The fullest: container of pod 0 (97%). The kernel will kill a process of run demo when the limit is reached, and the "
+            "checkpoint writers are the largest. Find out what grows (queued saves, data workers, another pod on the node), or raise the "
+            "limit.",
         ),
         near={
             "full, but not over": {
@@ -162,8 +212,8 @@ HEALTH_CASES = (
         expected=Expected(
             "warning",
             "A volume of run demo has only 9% left",
-            "The next checkpoints of run demo will fail when it has no more space, or room for files. Remove old "
-            "checkpoints, never the newest two that are durable, or make the volume larger.",
+            "Nearly full: checkpoints (9%). The next checkpoints of run demo will fail when it has no more space, or room for files. "
+            "Remove old checkpoints, never the newest two that are durable, or make the volume larger.",
         ),
         near={
             "a tenth is left": {
@@ -185,8 +235,8 @@ HEALTH_CASES = (
         expected=Expected(
             "warning",
             "A volume of run demo has only 2% left",
-            "The next checkpoints of run demo will fail when it has no more space, or room for files. Remove old "
-            "checkpoints, never the newest two that are durable, or make the volume larger.",
+            "Nearly full: checkpoints (2%). The next checkpoints of run demo will fail when it has no more space, or room for files. "
+            "Remove old checkpoints, never the newest two that are durable, or make the volume larger.",
         ),
         near={"a tenth is left": {one("headway_storage_inodes_available_ratio", volume="checkpoints"): "0.1x400"}},
     ),

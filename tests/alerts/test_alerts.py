@@ -91,33 +91,6 @@ OTHER_WAYS = {
         )
     },
     "HeadwayPhaseOverdue": {"the first start-up": (state("init") | waiting("init", "0x400"), "32m")},
-    "HeadwayGpuHardwareFault": {
-        "the driver asks for a reset": (
-            {one("headway_gpu_recovery_action", gpu="0", UUID="a", pci_bus_id="b", modelName="c"): "1x100"},
-            "5m",
-        )
-    },
-    "HeadwayGpuMemoryFault": {
-        "a row that could not be replaced": (
-            {one("headway_gpu_row_remap_failed", gpu="0", UUID="a", pci_bus_id="b", modelName="c"): "1x100"},
-            "5m",
-        )
-    },
-    "HeadwayNvlinkDegraded": {
-        "fewer links than its neighbour": (
-            {
-                one("headway_gpu_nvlinks_active", gpu=gpu, UUID=gpu, pci_bus_id=gpu, modelName="c"): f"{links}x100"
-                for gpu, links in (("0", 18), ("1", 17))
-            },
-            "5m",
-        )
-    },
-    "HeadwaySidecarDown": {
-        "all pods at once, and nobody had said how many there should be": (
-            {one("headway_ranks", pod): "1x40 stale" for pod in "01"},
-            "30m",
-        )
-    },
     "HeadwayRunUnwatched": {
         "no pod ever was a witness": ({one("headway_ranks", pod): "1x100" for pod in ("17", "18")}, "5m15s"),
     },

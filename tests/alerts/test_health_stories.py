@@ -182,6 +182,12 @@ def test_nvlinks(tape: GpuTape, tmp_path: Path, answers: dict[str, int], alerts:
     judged(tmp_path, tape.tell("train 301-600/60").scrapes(), alerts)
 
 
+def test_an_nvlink_error_that_only_the_driver_reports(tape: GpuTape, tmp_path: Path) -> None:
+    """XID 74, with all links up and no counter that rose: without a word nobody would look at that link."""
+    tape.xid(1, 74)
+    judged(tmp_path, tape.tell("train 301-600/60").scrapes(), {"HeadwayNvlinkDegraded": "warning"})
+
+
 def test_a_network_card_that_loses_its_link(tmp_path: Path) -> None:
     """For longer than a flap; the port that never had a cable is none of anybody's business."""
     tape, probe = Tape(), NicProbe(tmp_path / "sys")

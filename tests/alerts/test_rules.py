@@ -68,6 +68,13 @@ def test_committed_files_are_what_the_sources_say() -> None:
     assert {f"rules/{path.name}" for path in (FOLDER / "rules").iterdir()} == expected.keys() - {"prometheusrule.yaml"}
 
 
+def test_a_rule_file_says_only_where_it_comes_from() -> None:
+    """A remark on the rules themselves goes stale unseen: one said of measured GPUs that nobody measures them yet."""
+    for name, text in render.rule_files(GROUPS, CONFIG).items():
+        remarks = [line for line in text.splitlines() if line.startswith("#")]
+        assert remarks == render.HEADER.splitlines(), name
+
+
 def test_the_manifest_has_the_rules_of_the_files() -> None:
     """Whoever uses the operator gets the same."""
     manifest = yaml.safe_load((FOLDER / "prometheusrule.yaml").read_text())

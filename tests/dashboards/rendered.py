@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import pytest
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
+
+needs_promtool = pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed")
 
 FOLDER: Final = Path(__file__).parents[2] / "dashboards" / "json"
 NAMES: Final = sorted(path.stem for path in FOLDER.glob("*.json"))
@@ -45,3 +51,18 @@ def filled(expr: str, run: str = "demo", window: str = "600s", rate: str = "60s"
     found = re.sub(r"\$([a-z_]\w*)", lambda name: values[name.group(1)], expr)
     assert not re.search(r"\$\D", found)  # $1 is label_replace's
     return found
+
+
+def answered(folder: Path, series: Mapping[str, str], expr: str, expected: Mapping[str, float], at: str = "0s") -> None:
+    """Lets promtool ask: series by their text, with values every minute; what is expected, by its labels."""
+    asked = {
+        "expr": expr,
+        "eval_time": at,
+        "exp_samples": [{"labels": labels, "value": value} for labels, value in expected.items()],
+    }
+    inputs = [{"series": name, "values": values} for name, values in series.items()]
+    test = {"interval": "1m", "input_series": inputs, "promql_expr_test": [asked]}
+    (folder / "tests.yaml").write_text(json.dumps({"rule_files": [], "tests": [test]}))
+    command = ["promtool", "test", "rules", "tests.yaml"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr

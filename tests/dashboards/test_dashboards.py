@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
-import subprocess
 import warnings
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -14,13 +12,13 @@ import promql_parser
 import pytest
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.cog.plugins import register_default_plugins
-from rendered import FOLDER, NAMES, filled, load, panels, queries, unfolded
+from rendered import FOLDER, NAMES, answered, filled, load, needs_promtool, panels, queries, unfolded
 
 from headway_alerts.model import RuleError
 from headway_dashboards import catalogue, mending, render, run
 from headway_dashboards.model import Query, Variable
 from headway_dashboards.panels import stat
-from headway_dashboards.queries import fleet
+from headway_dashboards.queries import fleet, postmortem
 from headway_dashboards.words import STATE_COLOURS, UNMEASURED
 from headway_exporter.labels import STATES
 
@@ -233,7 +231,7 @@ def test_selector_reaches_every_raw_metric() -> None:
                 assert 'cluster="a"' in found, where
 
 
-@pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed")
+@needs_promtool
 @pytest.mark.parametrize(
     ("failures", "least", "most"),
     [(1, 1 / 4.744, 1 / 0.05129), (5, 5 / 10.513, 5 / 1.9701), (20, 20 / 29.062, 20 / 13.255)],
@@ -246,31 +244,64 @@ def test_range_of_the_mean_time_between_failures(failures: int, least: float, mo
         f"run:headway_incident_open:max{labels}}}": "0",
         f"run:headway_mtbf:seconds{labels}}}": "100",
     }
-    tests = [
-        {
-            "expr": f"abs(({filled(fleet.MTBF[name])}) / {100 * expected} - 1) < bool {0.3 if failures == 1 else 0.02}",
-            "eval_time": "0s",
-            "exp_samples": [{"labels": '{run="demo"}', "value": 1}],
-        }
-        for name, expected in (("At least", least), ("At most", most))
-    ]
-    document = {
-        "rule_files": [],
-        "tests": [
+    for name, expected in (("At least", least), ("At most", most)):
+        near = f"abs(({filled(fleet.MTBF[name])}) / {100 * expected} - 1) < bool {0.3 if failures == 1 else 0.02}"
+        answered(tmp_path, series, near, {'{run="demo"}': 1})
+
+
+OLD, NEW = '{instance="10.0.0.1:9838",', '{instance="10.0.0.2:9838",'
+"""The pod is replaced after half an hour, and its counters go on at another address."""
+
+
+@needs_promtool
+@pytest.mark.parametrize(
+    ("queries", "series", "expected"),
+    [
+        (postmortem.LOST_STEPS, {"headway_steps_lost_total%s}": ("400x30", "_x34 419x25")}, {'{run="demo"}': 19}),
+        (
+            postmortem.NOT_PRODUCTIVE,
             {
-                "interval": "15s",
-                "input_series": [{"series": name, "values": value} for name, value in series.items()],
-                "promql_expr_test": tests,
-            }
-        ],
+                'headway_rank_seconds_total%s,state="restart"}': ("900x30", "_x34 960x25"),
+                'headway_rank_seconds_total%s,state="down"}': ("50x30", "_x34 290x25"),
+            },
+            {"{}": 300},
+        ),
+        (
+            postmortem.CAUSES,
+            {
+                'headway_restart_causes_total%s,layer="launcher",cause="nvlink"}': ("7x30", "_x34 7x25"),
+                'headway_restart_causes_total%s,layer="orchestrator",cause="node_lost"}': ("_x30", "_x40 1x19"),
+            },
+            {'{layer="orchestrator",cause="node_lost"}': 1},
+        ),
+        (
+            postmortem.ORIGINS,
+            {'headway_rank_failures_total%s,rank="3"}': ("5x30", "_x34 6x25")},
+            {'{pod_index="0",rank="3"}': 1},
+        ),
+        (
+            postmortem.PHASES,
+            {'headway_recovery_phase_seconds_total%s,layer="orchestrator",phase="detect"}': ("80x30", "_x34 110x25")},
+            {'{phase="detect"}': 30},
+        ),
+        (
+            postmortem.VALID,
+            {'headway_replay_checks_total%s,result="valid"}': ("5x30", "_x34 6x25")},
+            {'{result="valid"}': 1},
+        ),
+        # Without a state folder they begin anew.
+        (postmortem.LOST_STEPS, {"headway_steps_lost_total%s}": ("400x30", "_x34 0x5 12x20")}, {'{run="demo"}': 12}),
+    ],
+    ids=["lost steps", "lost time", "causes", "origins", "phases", "replays", "counters that begin anew"],
+)
+def test_a_postmortem_of_a_pod_that_was_replaced(
+    queries: tuple[Query, ...], series: dict[str, tuple[str, str]], expected: dict[str, float], tmp_path: Path
+) -> None:
+    """The window is of an outage: only what was counted in it is shown, not all that the new pod remembers of the run."""
+    both = {
+        name % f'{where}run="demo",pod_index="0"': values[at]
+        for name, values in series.items()
+        for at, where in enumerate((OLD, NEW))
     }
-    (tmp_path / "tests.yaml").write_text(json.dumps(document))
-    done = subprocess.run(
-        ["promtool", "test", "rules", "tests.yaml"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    (query,) = queries
+    answered(tmp_path, both, filled(query.expr, window="40m"), expected, "55m")

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 if __name__ == "__main__":  # by itself: the other tests' helpers are not on the path
-    sys.path.append(str(Path(__file__).parents[1] / "exporter"))
+    sys.path.extend(str(Path(__file__).parents[1] / name) for name in ("dashboards", "exporter"))
 
 from live import RATE, RUN, Live, live
 

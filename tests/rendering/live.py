@@ -25,9 +25,13 @@ import sysfs_tree
 from fake_nvml import FakeNvml
 from journal_folder import HERE, meet, trainer, wait_ready
 from kubernetes_api import Api, recorded, service_account
+from rendered import NAMES, load, queries
 from sidecar_process import sidecar
 from sysfs_tree import ACTIVE, DOWN, MELLANOX
 
+from headway_alerts import catalogue
+from headway_alerts.config import Config
+from headway_alerts.model import Recording
 from headway_trainer.demo import runner
 
 if TYPE_CHECKING:
@@ -43,6 +47,16 @@ SCRAPE_SECONDS: Final = 1
 RATE: Final = "6s"
 """What `$__rate_interval` is when one scrapes every second."""
 
+
+def slow_recordings() -> Iterator[str]:
+    """What panels show that is recorded once a minute only: there must be a value, whenever in its minute the story ends."""
+    shown = "\n".join(target["expr"] for name in NAMES for _, target in queries(load(name)))
+    for group in catalogue.groups(Config()):
+        for rule in group.rules if group.interval_seconds else ():
+            if isinstance(rule, Recording) and rule.record in shown:
+                yield f'{rule.record}{{run="{RUN}"}}'
+
+
 OUTCOME: Final = (
     'sum(run:headway_incidents_total:max{outcome="recovered"}) == 2',
     f'run:headway_step:max{{run="{RUN}"}} < run:headway_high_water_step:max',
@@ -50,8 +64,7 @@ OUTCOME: Final = (
     f'min by (run) (headway_async_writer_up{{run="{RUN}"}}) == 1',
     'ALERTS{alertname="HeadwayRecurringEntity",alertstate="firing"}',
     'ALERTS{alertname="HeadwayRecurringFailure",alertstate="firing"}',
-    f'run:headway_checkpoint_exposure:seconds{{run="{RUN}"}}',
-    f'run:headway_mtbf:seconds{{run="{RUN}"}}',
+    *slow_recordings(),
 )
 """How the story ends: what the last samples must say, those too that are recorded once a minute."""
 
@@ -162,10 +175,10 @@ def _gpu(number: int) -> str:
     return f"GPU-{number}a5c2b9e-1111-2222-3333-444455556666"
 
 
-def _acts(incarnation: str, load: int | None, first: int, last: int, *then: str) -> tuple[str, ...]:
+def _acts(incarnation: str, loaded: int | None, first: int, last: int, *then: str) -> tuple[str, ...]:
     """From the rendezvous to a step, six steps a second; every tenth is saved, and durable half a second later."""
     acts = [f"enter={incarnation}", f"phase=init:{0.6}"]
-    acts += [] if load is None else [f"load={load}", "phase=checkpoint_load:0.4"]
+    acts += [] if loaded is None else [f"load={loaded}", "phase=checkpoint_load:0.4"]
     for step in range(first, last + 1):
         acts.append(f"steps={step}-{step}:0.15")
         if step % 10 == 0:
@@ -193,14 +206,14 @@ def _story(folder: Path, stack: contextlib.ExitStack, gpus: FakeNvml, api: Api) 
         (120, 121, 126, "raise"),
         (120, 121, 123, "stay"),
     )
-    for cycle, (load, first, last, end) in enumerate(lives):
+    for cycle, (loaded, first, last, end) in enumerate(lives):
         peer = ("ready", "meet", "echo", "ready", "wait")
         last_words = {
             "kill": ("ready", "wait"),
             "raise": ("ready", "fault", "exit=1"),
             "stay": ("queue=0", "ready", "wait"),
         }[end]
-        acts = [("meet", *_acts(f"i{cycle}", load, first, last, *words)) for words in (peer, last_words)]
+        acts = [("meet", *_acts(f"i{cycle}", loaded, first, last, *words)) for words in (peer, last_words)]
         both = [_train(folder, number, RUN, one, str(cycle)) for number, one in enumerate(acts)]
         stack.callback(_end, both)
         meet(*both)

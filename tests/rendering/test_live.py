@@ -97,6 +97,8 @@ def test_the_pictures_tell_the_story(alive: Live) -> None:
     mark, step = (ask("headway-run", "Step, highest step and durable checkpoint", at)[0]["values"] for at in (0, 1))
     at = {moment: float(value) for moment, value in mark}
     assert any(float(value) < at[moment] for moment, value in step if moment in at)
+    (exposure,), (age,) = (values(ask("headway-checkpoints", title)).values() for title in ("Exposure", "Age"))
+    assert exposure >= age
     alerts = ask("headway-fleet", "Alerts that fire now")
     assert {one["metric"]["alertname"] for one in alerts} >= {"HeadwayRecurringEntity", "HeadwayRecurringFailure"}
     begins = ask("headway-fleet", "Alerts that fire now", 1)

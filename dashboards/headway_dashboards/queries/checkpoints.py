@@ -12,7 +12,10 @@ OVERLAP_LIMIT: Final = Config().overlap_ratio
 
 DURABLE_STEP: Final = (Query(f"run:headway_checkpoint_durable_step:max{{{OF_RUN}}}", form="now"),)
 AGE: Final = (Query(f"run:headway_checkpoint_age:seconds{{{OF_RUN}}}", form="now"),)
-EXPOSURE: Final = (Query(f"run:headway_checkpoint_exposure:seconds{{{OF_RUN}}}", form="now"),)
+# Not what is recorded, a minute old at times: beside the age it would be the shorter of the two.
+EXPOSURE: Final = (
+    Query(f"time() - max by (run) (headway_checkpoint_content_timestamp_seconds{{{OF_RUN}}})", form="now"),
+)
 SINCE_COMMIT: Final = (Query(f"run:headway_checkpoint_saves_since_commit:max{{{OF_RUN}}}", form="now"),)
 WRITER: Final = (Query(f"min by (run) (headway_async_writer_up{{{OF_RUN}}})", form="now"),)
 COMMITTED: Final = (

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 STORAGE_LOW: Final = Config().storage_low_ratio
 MEMORY_HIGH: Final = Config().memory_pressure_ratio
 
+NEW_SECONDS: Final = 300
+"""How long ago an XID may have come that is shown as one that came."""
+
 _POD: Final = "pod {{pod_index}}"
 _GPU: Final = _POD + " GPU {{gpu}}"
 
@@ -35,9 +38,11 @@ def _rise(name: str, *labels: str, by: str = "increase") -> str:
 def _beside_ranks(gpu: str) -> str:
     """A value of each GPU, by (run, pod_index, gpu, UUID), with the ranks that run on it: a row for each, and one for a GPU without.
 
-    On the side of the ranks are many: several may share a GPU. One whose GPU is not measured has a row by what is known of it.
+    On the side of the ranks are many: several may share a GPU. One whose GPU is not measured has a row by what is known of it. GPUs that
+    were lost before the sidecar began have no UUID, which no rank can be joined by.
     """
-    joined = f"{gpu}\n* on (run, pod_index, UUID) group_right (gpu)\nheadway_rank_info{{{OF_PODS}}}"
+    named = f"(\n{gpu}\nunless on (UUID)\nvector(1)\n)"
+    joined = f"{named}\n* on (run, pod_index, UUID) group_right (gpu)\nheadway_rank_info{{{OF_PODS}}}"
     every = f"max by (pod_index, rank, gpu, UUID) (\n{joined}\nor on (run, pod_index, UUID)\n{gpu}\n)"
     return f'label_replace(\n{every},\n"rank", "none", "rank", ""\n)'
 
@@ -60,7 +65,7 @@ BY_RANK: Final[Mapping[str, str]] = {
 max by (pod_index, rank, gpu, UUID) (
   headway_rank_failures_total{{{OF_PODS}}}
   * on (run, pod_index, rank) group_left (gpu, UUID)
-  headway_rank_info{{{OF_PODS}}}
+  max by (run, pod_index, rank, gpu, UUID) (headway_rank_info{{{OF_PODS}}})
 )""",
     "Answers": _beside_ranks(_gpu_of(f"headway_gpu_up{{{OF_PODS}}}")),
     "Last XID": "1000 * "
@@ -73,8 +78,8 @@ max by (pod_index, rank, gpu, UUID) (
         _gpu_of(f'increase(headway_gpu_ecc_errors_total{{{OF_PODS},type="uncorrected"}}[$__range])')
     ),
     "Link errors": _beside_ranks(
-        "sum by (run, pod_index, gpu, UUID) "
-        f'(increase(headway_gpu_nvlink_errors_total{{{OF_PODS},kind!="replay"}}[$__range]))'
+        "sum by (run, pod_index, gpu, UUID) (\n  max by (run, pod_index, gpu, UUID, kind) "
+        f'(increase(headway_gpu_nvlink_errors_total{{{OF_PODS},kind!="replay"}}[$__range]))\n)'
     ),
     "Bad rows": _beside_ranks(_gpu_of(_TO_REPLACE)),
     "Held down by": _beside_ranks(_gpu_of(_HELD_DOWN)),
@@ -121,14 +126,16 @@ max by (pod_index, gpu, xid, class) (
   or
   (
     headway_gpu_xid_errors_total{{{OF_PODS}}}
-    unless
+    unless on (run, pod_index, UUID, xid)
     headway_gpu_xid_errors_total{{{OF_PODS}}} offset $__rate_interval
+    and on (run, pod_index, UUID, class)
+    headway_gpu_xid_last_timestamp_seconds{{{OF_PODS}}} > time() - {NEW_SECONDS}
   )
 )""",
         _GPU + " XID {{xid}}",
     ),
 )
-"""The first of a number begins a series, and what begins does not increase."""
+"""The first of a number begins a series, and what begins does not increase. What a sidecar after a pause remembers begins one too."""
 ECC: Final = (Query(_increase("headway_gpu_ecc_errors_total", "type"), _GPU + " {{type}}"),)
 REPLACED: Final = (
     Query(

@@ -51,6 +51,23 @@ def total(name: str, matchers: str, *labels: str, by: tuple[str, ...] | None = N
     return f"sum by ({outer}) (\n  max by ({inner}) ({name}{{{matchers}}})\n)"
 
 
+def in_window(series: str, *labels: str) -> str:
+    """How often it was counted in the window shown, by these labels. What is new in it counted from 0, and so did what began anew.
+
+    Not by the labels that Prometheus adds: a pod that was replaced counts on at another address, and nothing of that is news.
+    """
+    by = f"max by ({', '.join(labels)})"
+    now, before = f"{by} ({series})", f"{by} ({series} offset $__range)"
+    return f"(\n  {now}\n  -\n  ({before} or 0 * {now})\n) >= 0\nor\n{now}"
+
+
+def recovery_phases(matchers: str) -> str:
+    """Seconds of each phase of the recoveries in the window shown, of the pod with most of it."""
+    labels = ("run", "pod_index", "layer", "phase")
+    counted = in_window(f"headway_recovery_phase_seconds_total{{{matchers}}}", *labels)
+    return f"sort_desc(\nmax by (phase) (\nsum by (run, pod_index, phase) (\n{counted}\n)\n)\n> 0)"
+
+
 def quantile(share: float, histogram: str, matchers: str, window: str) -> str:
     """That share of the observations in the window took at most this long. Pods that see the same one count it once each."""
     return (

@@ -5,37 +5,35 @@ from __future__ import annotations
 from typing import Final
 
 from headway_dashboards.model import Query
-from headway_dashboards.queries.parts import OF_PODS, OF_RUN, alerts, quantile
+from headway_dashboards.queries.parts import OF_PODS, OF_RUN, alerts, in_window, quantile, recovery_phases
 from headway_dashboards.words import SEVERITIES
 
 
-def _in_window(series: str) -> str:
-    """How often it was counted in the window shown; a series that is new in it counted from 0."""
-    return f"{series}\n-\n(\n  {series} offset $__range\n  or\n  {series} * 0\n)"
-
-
 def _new(name: str, *labels: str) -> str:
-    return f"max by ({', '.join(labels)}) (\n{_in_window(f'{name}{{{OF_RUN}}}')}\n)"
+    """By pod and these labels."""
+    return in_window(f"{name}{{{OF_RUN}}}", "run", "pod_index", *labels)
 
 
 def _closed(matchers: str) -> str:
-    return f"sum(\n{_in_window(f'run:headway_incidents_total:max{{{OF_RUN},{matchers}}}')}\n)"
+    counted = in_window(f"run:headway_incidents_total:max{{{OF_RUN},{matchers}}}", "run", "outcome", "recurring")
+    return f"sum(\n{counted}\n)"
 
 
-FAILURES: Final = (Query(f"sum(\n{_in_window(f'run:headway_restarts_total:max{{{OF_RUN}}}')}\n)", form="now"),)
+FAILURES: Final = (
+    Query(f"sum(\n{in_window(f'run:headway_restarts_total:max{{{OF_RUN}}}', 'run', 'layer')}\n)", form="now"),
+)
 CLOSED: Final = (
     Query(_closed('outcome="recovered",recurring="false"'), "recovered", "now"),
     Query(_closed('outcome="recovered",recurring="true"'), "recovered late", "now"),
     Query(_closed('outcome!="recovered"'), "not recovered", "now"),
 )
-LOST_STEPS: Final = (Query(_new("headway_steps_lost_total", "run"), form="now"),)
+LOST_STEPS: Final = (Query(f"max by (run) (\n{_new('headway_steps_lost_total')}\n)", form="now"),)
+_LOST: Final = "detect|restart|down|init|checkpoint_load|replay"
 NOT_PRODUCTIVE: Final = (
     Query(
         f"""\
 sum(
-  max by (run, pod_index, state) (
-    increase(headway_rank_seconds_total{{{OF_PODS},state=~"detect|restart|down|init|checkpoint_load|replay"}}[$__range])
-  )
+{in_window(f'headway_rank_seconds_total{{{OF_PODS},state=~"{_LOST}"}}', "run", "pod_index", "state")}
 )""",
         form="now",
     ),
@@ -43,9 +41,7 @@ sum(
 RECOVERY: Final = (
     Query(quantile(0.9, "headway_recovery_seconds", f'{OF_RUN},to="high_water"', "$__range"), form="now"),
 )
-VALID: Final = (
-    Query(f"sum by (result) (\n{_new('headway_replay_checks_total', 'run', 'result')}\n)", "{{result}}", "now"),
-)
+VALID: Final = (Query(f"max by (result) (\n{_new('headway_replay_checks_total', 'result')}\n)", "{{result}}", "now"),)
 
 # A number for each severity: in the order of words.SEVERITIES.
 ALERTS_FIRING: Final = tuple(
@@ -62,7 +58,7 @@ CAUSES: Final = (
     Query(
         f"""\
 sum by (layer, cause) (
-{_new("headway_restart_causes_total", "run", "pod_index", "layer", "cause")}
+{_new("headway_restart_causes_total", "layer", "cause")}
 )
 > 0""",
         form="table",
@@ -72,21 +68,14 @@ ORIGINS: Final = (
     Query(
         f"""\
 sum by (pod_index, rank) (
-{_new("headway_rank_failures_total", "run", "pod_index", "rank")}
+{_new("headway_rank_failures_total", "rank")}
 )
 > 0""",
         "rank {{rank}}, pod {{pod_index}}",
         "now",
     ),
 )
-PHASES: Final = (
-    Query(
-        f"sort_desc(\nmax by (phase) (\n  sum by (run, pod_index, phase) "
-        f"(increase(headway_recovery_phase_seconds_total{{{OF_RUN}}}[$__range]))\n)\n> 0)",
-        "{{phase}}",
-        "now",
-    ),
-)
+PHASES: Final = (Query(recovery_phases(OF_RUN), "{{phase}}", "now"),)
 RANKS: Final = (Query(f"pod:headway_ranks:max{{{OF_PODS}}}", "pod {{pod_index}}"),)
 SOURCES: Final = (
     Query(
@@ -97,7 +86,7 @@ SOURCES: Final = (
 )
 DROPPED: Final = (
     Query(
-        f"sum by (reason) (\n{_new('headway_events_dropped_total', 'run', 'pod_index', 'reason')}\n)\n> 0",
+        f"sum by (reason) (\n{_new('headway_events_dropped_total', 'reason')}\n)\n> 0",
         "{{reason}}",
         "now",
     ),

@@ -10,6 +10,7 @@ from headway_dashboards.queries.parts import (
     OF_RUN,
     incident_number,
     quantile,
+    recovery_phases,
     share_within,
     spoken,
     state_number,
@@ -96,14 +97,7 @@ RECOVERY_TIMES: Final = (
         exemplars=True,
     ),
 )
-RECOVERY_PHASES: Final = (
-    Query(
-        f"sort_desc(\nmax by (phase) (\n  sum by (run, pod_index, phase) "
-        f"(increase(headway_recovery_phase_seconds_total{{{OF_RUN}}}[$__range]))\n)\n> 0)",
-        "{{phase}}",
-        "now",
-    ),
-)
+RECOVERY_PHASES: Final = (Query(recovery_phases(OF_RUN), "{{phase}}", "now"),)
 
 NOTES: Final = (
     Note("Incidents", Query(f"run:headway_incident_open:max{{{OF_RUN}}} == 1"), "#FA6400", "incident open"),

@@ -50,6 +50,15 @@ def test_our_labels_stay_as_they_are() -> None:
     assert endpoint["honorLabels"] is True
 
 
+def test_a_further_namespace_gets_no_second_copy_of_the_rules() -> None:
+    """What the README says it needs is what the first one has, without what is the whole cluster's."""
+    first = {one["kind"]: one for one in kustomized(EXPORTER)}
+    further = kustomized(EXPORTER / "state") + kustomized(EXPORTER / "podmonitor")
+    assert [one["kind"] for one in further] == ["PersistentVolumeClaim", "PodMonitor"]
+    assert all(first[one["kind"]] == one for one in further)
+    assert first.keys() - {one["kind"] for one in further} == {"PrometheusRule", "ConfigMap"}
+
+
 def test_rules_are_those_that_are_rendered() -> None:
     """No second copy: what is applied is alerts/prometheusrule.yaml."""
     rule = only(kustomized(EXPORTER / "monitoring"), "PrometheusRule")

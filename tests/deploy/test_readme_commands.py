@@ -40,7 +40,7 @@ def after(words: list[str], option: str) -> list[str]:
 def test_what_is_applied_can_be_applied() -> None:
     """Every folder is a kustomization that builds; the job whose port is forwarded is one of them."""
     folders = [ROOT / folder for words in commands(KUBERNETES, "kubectl") for folder in after(words, "-k")]
-    assert len(folders) == 4
+    assert len(folders) == 6
     objects = [one for folder in folders for one in manifests.kustomized(folder)]
     (forward,) = [words for words in commands(KUBERNETES, "kubectl") if "port-forward" in words]
     job = manifests.only(objects, "Job")

@@ -1,10 +1,35 @@
 {{/*
-The parts of a pod that has a sidecar. A chart of your own that depends on this one puts them into its own Job, as templates/job.yaml does:
+The parts of a pod that has a sidecar. A chart of your own that depends on this one puts them into its own Job, for example:
 
-    initContainers:
-      {{- include "headway.sidecar" .Subcharts.headway | nindent 6 }}
+    apiVersion: batch/v1
+    kind: Job
+    metadata: {name: mine}
+    spec:
+      completionMode: Indexed
+      completions: 2
+      parallelism: 2
+      template:
+        metadata:
+          labels: {headway-sidecar: "true"}  # what the PodMonitor looks for
+        spec:
+          restartPolicy: Never
+          terminationGracePeriodSeconds: {{ .Values.headway.sidecar.terminationGracePeriodSeconds }}
+          securityContext: {fsGroup: 65532}  # lets the sidecar write its state
+          initContainers:
+            {{- include "headway.sidecar" .Subcharts.headway | nindent 12 }}
+          containers:
+            - name: trainer
+              image: mine:1
+              command: [headway, run, --, ft_launcher, train.py]
+              env:
+                {{- include "headway.trainerEnv" .Subcharts.headway | nindent 16 }}
+              volumeMounts:
+                - {name: headway-journal, mountPath: /run/headway}
+          volumes:
+            {{- include "headway.volumes" .Subcharts.headway | nindent 12 }}
 
-All take the chart's own scope: `.` here, `.Subcharts.headway` there.
+With sidecar.kubernetesApi the pod's serviceAccountName is `headway`, with sidecar.gpus its runtimeClassName is NVIDIA's. All take the chart's own
+scope: `.` here, `.Subcharts.headway` there.
 */}}
 
 {{- define "headway.image" -}}

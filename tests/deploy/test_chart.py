@@ -66,12 +66,12 @@ def test_so_do_its_options(tmp_path: Path) -> None:
     assert by_name(without_helms_own(charted(values))) == by_name(expected)
 
 
-def test_so_does_the_web_configuration(tmp_path: Path) -> None:
-    """TLS and password are those of the component, on both ends."""
-    expected = manifests.composed(
-        tmp_path, [EXPORTER, TRAINER / "storage", TRAINER / "base"], [EXPORTER / "web-config"]
-    )
-    assert by_name(without_helms_own(charted({"webConfig": {"enabled": True}, **WITH_TRAINER}))) == by_name(expected)
+@pytest.mark.parametrize(("component", "mutual"), [("web-config", False), ("mutual-tls", True)])
+def test_so_does_the_web_configuration(component: str, mutual: bool, tmp_path: Path) -> None:
+    """TLS with password or certificate is that of the component, on both ends."""
+    expected = manifests.composed(tmp_path, [EXPORTER, TRAINER / "storage", TRAINER / "base"], [EXPORTER / component])
+    made = charted({"webConfig": {"enabled": True, "mutual": mutual}, **WITH_TRAINER})
+    assert by_name(without_helms_own(made)) == by_name(expected)
 
 
 def everything() -> dict[str, Any]:

@@ -80,8 +80,13 @@ scope: `.` here, `.Subcharts.headway` there.
     - {name: HEADWAY_STATUS_URL, value: "https://localhost:9838"}
     - {name: HEADWAY_STATUS_CA_FILE, value: /etc/headway/ca.crt}
     - {name: HEADWAY_STATUS_SERVER_NAME, value: {{ .serverName }}}
+    {{- if .mutual }}
+    - {name: HEADWAY_STATUS_CERT_FILE, value: /etc/headway-scrape/tls.crt}
+    - {name: HEADWAY_STATUS_KEY_FILE, value: /etc/headway-scrape/tls.key}
+    {{- else }}
     - {name: HEADWAY_STATUS_USER, valueFrom: {secretKeyRef: {name: {{ .scrapeSecretName }}, key: username, optional: true}}}
     - {name: HEADWAY_STATUS_PASSWORD_FILE, value: /etc/headway/password}
+    {{- end }}
     {{- end }}
     {{- end }}
     {{- with $sidecar.extraEnv }}
@@ -129,6 +134,9 @@ scope: `.` here, `.Subcharts.headway` there.
     {{- end }}
     {{- if .Values.webConfig.enabled }}
     - {name: headway-web, mountPath: /etc/headway, readOnly: true}
+    {{- if .Values.webConfig.mutual }}
+    - {name: headway-scrape, mountPath: /etc/headway-scrape, readOnly: true}
+    {{- end }}
     {{- end }}
     {{- if $sidecar.kubernetesApi.enabled }}
     - {name: headway-token, mountPath: /var/run/secrets/kubernetes.io/serviceaccount, readOnly: true}
@@ -152,6 +160,13 @@ scope: `.` here, `.Subcharts.headway` there.
           optional: true
           items: [{key: tls.crt, path: tls.crt}, {key: tls.key, path: tls.key}, {key: ca.crt, path: ca.crt}]
       - secret: {name: {{ .scrapeSecretName }}, optional: true, items: [{key: password, path: password}]}
+{{- if .mutual }}
+- name: headway-scrape
+  projected:
+    defaultMode: 0440
+    sources:
+      - secret: {name: {{ .scrapeSecretName }}, optional: true, items: [{key: tls.crt, path: tls.crt}, {key: tls.key, path: tls.key}]}
+{{- end }}
 {{- end }}
 {{- end }}
 {{- if .Values.sidecar.kubernetesApi.enabled }}

@@ -39,13 +39,28 @@ def after(words: list[str], option: str) -> list[str]:
 
 def test_what_is_applied_can_be_applied() -> None:
     """Every folder is a kustomization that builds; the job whose port is forwarded is one of them."""
-    folders = [ROOT / folder for words in commands(KUBERNETES, "kubectl") for folder in after(words, "-k")]
+    folders = [folder for _, folder in applied()]
     assert len(folders) == 6
     objects = [one for folder in folders for one in manifests.kustomized(folder)]
     (forward,) = [words for words in commands(KUBERNETES, "kubectl") if "port-forward" in words]
     job = manifests.only(objects, "Job")
     assert f"job/{job['metadata']['name']}" in forward
     assert forward[-1] == str(manifests.container(job, "headway")["ports"][0]["containerPort"])
+
+
+def applied() -> list[tuple[str, Path]]:
+    """Namespaces and what is put into them, one after the other."""
+    lines = [words for words in commands(KUBERNETES, "kubectl") if "-k" in words]
+    return [(after(words, "--namespace")[0], ROOT / after(words, "-k")[0]) for words in lines]
+
+
+def test_what_is_applied_does_not_undo_what_was_applied_before() -> None:
+    """Who follows the README from top to bottom changes no object that he has made: of a claim Kubernetes would refuse that."""
+    made: dict[tuple[str, str, str], manifests.Object] = {}
+    for namespace, folder in applied():
+        for one in manifests.kustomized(folder):
+            key = (namespace, one["kind"], one["metadata"]["name"])
+            assert made.setdefault(key, one) == one, key
 
 
 def test_images_are_built_from_what_there_is() -> None:

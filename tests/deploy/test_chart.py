@@ -74,6 +74,13 @@ def test_so_does_the_web_configuration(component: str, mutual: bool, tmp_path: P
     assert by_name(without_helms_own(made)) == by_name(expected)
 
 
+def test_so_do_its_values_for_gpus() -> None:
+    """The job of values-gpu.yaml is the GPU overlay's: GPUs claimed and used, not shown to the sidecar alone."""
+    values = yaml.safe_load((CHART / "values-gpu.yaml").read_text())
+    made, expected = manifests.only(charted(values), "Job"), manifests.job_in(TRAINER / "overlays" / "gpu")
+    assert manifests.ordered(made) == manifests.ordered(expected)
+
+
 def everything() -> dict[str, Any]:
     """Each value other than its default."""
     digest = "sha256:" + "0a" * 32

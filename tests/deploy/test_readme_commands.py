@@ -84,6 +84,8 @@ def test_values_that_are_set_are_known() -> None:
     for words in commands(KUBERNETES, "helm"):
         assert ROOT / words[3] == CHART
         values: dict[str, Any] = {}
+        for path in after(words, "--values"):
+            values |= yaml.safe_load((ROOT / path).read_text())
         for text in after(words, "--set"):
             place, _, value = text.partition("=")
             *outer, name = place.split(".")

@@ -96,14 +96,31 @@ def test_values_that_are_set_are_known() -> None:
         assert manifests.charted(values) != usual
 
 
-def test_the_kustomization_of_ones_own_works(tmp_path: Path) -> None:
-    """As it stands there, with this repository as its neighbour."""
-    (text,) = (one for one in re.findall(r"```yaml\n(.*?)```", KUBERNETES, re.DOTALL) if "components:" in one)
-    neighbour, own = tmp_path / "headway", tmp_path / "own"
+def beside_headway(folder: Path, word: str) -> Path:
+    """The kustomization in the README that has this word, with this repository as its neighbour."""
+    (text,) = (one for one in re.findall(r"```yaml\n(.*?)```", KUBERNETES, re.DOTALL) if word in one)
+    neighbour, own = folder / "headway", folder / "own"
     (neighbour / "exporter").mkdir(parents=True)
     (neighbour / "exporter" / "kubernetes").symlink_to(EXPORTER)
     own.mkdir()
     (own / "kustomization.yaml").write_text(text)
+    return own
+
+
+def test_the_releases_label_reaches_what_the_operator_reads(tmp_path: Path) -> None:
+    """Without it on the rules too, sidecars would be scraped and no alert would ever fire, in silence; Helm's command likewise."""
+    made = {one["kind"]: one for one in manifests.kustomized(beside_headway(tmp_path, "pairs:"))}
+    for kind in ("PodMonitor", "PrometheusRule"):
+        assert made[kind]["metadata"]["labels"]["release"] == "kube-prometheus-stack"
+    assert made["PodMonitor"]["spec"] == manifests.only(manifests.kustomized(EXPORTER), "PodMonitor")["spec"]
+    for words in commands(KUBERNETES, "helm"):
+        labelled = [text.partition(".")[0] for text in after(words, "--set") if ".labels.release=" in text]
+        assert labelled in ([], ["podMonitor", "prometheusRule"])
+
+
+def test_the_kustomization_of_ones_own_works(tmp_path: Path) -> None:
+    """As it stands there."""
+    own = beside_headway(tmp_path, "components:\n")
     job = manifests.job_in(TRAINER / "base")
     for volumes in ("initContainers", "volumes"):
         manifests.pod_of(job)["spec"].pop(volumes)

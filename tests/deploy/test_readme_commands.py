@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import shutil
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
@@ -133,6 +134,26 @@ def test_the_kustomization_of_ones_own_works(tmp_path: Path) -> None:
     assert sidecar["image"] == f"registry.example/{manifests.image('headway-exporter')}"
     variables = manifests.environment(sidecar, made)
     assert (variables["HEADWAY_GPUS"], variables["HEADWAY_KUBERNETES"]) == ("on", "auto")
+
+
+def test_ones_own_group_and_grace_period_win(tmp_path: Path) -> None:
+    """A component's patch replaces what a job says of these; who needs his own adds this to the kustomization above."""
+    own = beside_headway(tmp_path, "components:\n")
+    job = manifests.job_in(TRAINER / "base")
+    spec = manifests.pod_of(job)["spec"]
+    for name in ("initContainers", "volumes"):
+        spec.pop(name)
+    spec["securityContext"]["fsGroup"], spec["terminationGracePeriodSeconds"] = 2000, 600
+    (own / "job.yaml").write_text(yaml.safe_dump(job))
+    spec = manifests.pod_of(manifests.job_in(own))["spec"]
+    assert (spec["securityContext"]["fsGroup"], spec["terminationGracePeriodSeconds"]) == (65532, 120)
+    (text,) = (one for one in re.findall(r"```yaml\n(.*?)```", KUBERNETES, re.DOTALL) if one.startswith("patches:"))
+    fresh = tmp_path / "again"
+    shutil.copytree(own, fresh)
+    with (fresh / "kustomization.yaml").open("a") as file:
+        file.write(text)
+    spec = manifests.pod_of(manifests.job_in(fresh))["spec"]
+    assert (spec["securityContext"]["fsGroup"], spec["terminationGracePeriodSeconds"]) == (2000, 600)
 
 
 def test_the_memory_that_it_names_is_the_journals() -> None:

@@ -77,7 +77,7 @@ class Sidecar:
         self._thread = threading.Thread(target=self._follow, name="headway-follower", daemon=True)
         self._telemetry = telemetry or Telemetry.off()
         self._told = -TELL_SECONDS
-        self._polled = clock.monotonic()
+        self.began = self._polled = clock.monotonic()
         self._encoder = memory.encoder()
         self.collector = PodCollector(self._pod, self._follower, self._lock)
         self._instruments = self.collector.instruments = instruments

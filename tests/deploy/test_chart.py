@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+import textwrap
 from typing import TYPE_CHECKING, Any, Final
 
 import manifests
 import pytest
+import yaml
 from manifests import CHART, EXPORTER, TRAINER, Object, charted, kustomized
 
 from headway._version import __version__
@@ -63,12 +66,19 @@ def test_so_do_its_options(tmp_path: Path) -> None:
     assert by_name(without_helms_own(charted(values))) == by_name(expected)
 
 
-def test_so_does_the_web_configuration(tmp_path: Path) -> None:
-    """TLS and password are those of the component, on both ends."""
-    expected = manifests.composed(
-        tmp_path, [EXPORTER, TRAINER / "storage", TRAINER / "base"], [EXPORTER / "web-config"]
-    )
-    assert by_name(without_helms_own(charted({"webConfig": {"enabled": True}, **WITH_TRAINER}))) == by_name(expected)
+@pytest.mark.parametrize(("component", "mutual"), [("web-config", False), ("mutual-tls", True)])
+def test_so_does_the_web_configuration(component: str, mutual: bool, tmp_path: Path) -> None:
+    """TLS with password or certificate is that of the component, on both ends."""
+    expected = manifests.composed(tmp_path, [EXPORTER, TRAINER / "storage", TRAINER / "base"], [EXPORTER / component])
+    made = charted({"webConfig": {"enabled": True, "mutual": mutual}, **WITH_TRAINER})
+    assert by_name(without_helms_own(made)) == by_name(expected)
+
+
+def test_so_do_its_values_for_gpus() -> None:
+    """The job of values-gpu.yaml is the GPU overlay's: GPUs claimed and used, not shown to the sidecar alone."""
+    values = yaml.safe_load((CHART / "values-gpu.yaml").read_text())
+    made, expected = manifests.only(charted(values), "Job"), manifests.job_in(TRAINER / "overlays" / "gpu")
+    assert manifests.ordered(made) == manifests.ordered(expected)
 
 
 def everything() -> dict[str, Any]:
@@ -208,6 +218,30 @@ def test_every_value_arrives() -> None:
     policy = manifests.only(objects, "NetworkPolicy")
     (namespace,) = policy["spec"]["ingress"][1]["from"]
     assert namespace["namespaceSelector"]["matchLabels"]["kubernetes.io/metadata.name"] == "prom"
+
+
+def test_a_chart_of_ones_own_takes_the_parts(tmp_path: Path) -> None:
+    """The Job in the comment of _headway.tpl, as it stands there: the same sidecar, variables and volumes as in ours."""
+    chart = pytest.importorskip("helm_python.chart", reason="Helm is not installed: pip install helm-python-sdk")
+    comment, _, _ = (CHART / "templates" / "_headway.tpl").read_text().partition("*/}}")
+    (example,) = re.findall(r"^    apiVersion:.*\n(?:(?:    .*)?\n)+", comment, re.MULTILINE)
+    for folder in ("charts", "templates"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "charts" / "headway").symlink_to(CHART)
+    (tmp_path / "Chart.yaml").write_text(
+        f"{{apiVersion: v2, name: own, version: 1.0.0, dependencies: [{{name: headway, version: {__version__}}}]}}"
+    )
+    (tmp_path / "templates" / "job.yaml").write_text(textwrap.dedent(example))
+    job = yaml.safe_load(chart.Chart.load(tmp_path).render({}, name="own")["own/templates/job.yaml"])
+    manifests.check(job, manifests.OLDEST)
+    ours = manifests.job_in(TRAINER / "base")
+    own, theirs = manifests.container(job, "headway"), manifests.container(ours, "headway")
+    theirs["volumeMounts"] = [one for one in theirs["volumeMounts"] if one["name"] != "checkpoints"]
+    assert manifests.ordered(own) == manifests.ordered(theirs)
+    told = manifests.environment(manifests.container(job, "trainer"), job)
+    assert told.keys() == {"HEADWAY_DIR", "HEADWAY_RUN", "HEADWAY_POD_INDEX", "HEADWAY_ATTEMPT", "NODE_NAME"}
+    volumes = manifests.pod_of(ours)["spec"]["volumes"]
+    assert all(one in volumes for one in manifests.pod_of(job)["spec"]["volumes"])
 
 
 def test_each_part_can_be_left_out() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import subprocess
 from typing import TYPE_CHECKING, Final
 
 import manifests
@@ -40,6 +41,19 @@ def variables(name: str, job: manifests.Object, index: int, folder: Path, more: 
         key: places.get(value, value).replace("/checkpoints", f"{folder}/checkpoints") for key, value in given.items()
     }
     return simulated_nodes.surroundings({**moved, **more})
+
+
+def test_a_bad_option_ends_the_job_at_once(tmp_path: Path) -> None:
+    """The container ends with the exit code for which the Job is given up, and no launcher tries it again and again."""
+    job = manifests.only(manifests.kustomized(TRAINER / "overlays" / "cpu"), "Job")
+    (rule,) = [one for one in job["spec"]["podFailurePolicy"]["rules"] if one["action"] == "FailJob"]
+    one = container(job, "trainer")
+    given = variables("trainer", job, 0, tmp_path, {"HEADWAY_TRAIN_STEPS": "many"})
+    done = subprocess.run(
+        [*one["command"], *one["args"]], env=given, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode in rule["onExitCodes"]["values"]
+    assert done.stderr == "headway train: --steps: must be a whole number, got many\n"
 
 
 @pytest.mark.e2e

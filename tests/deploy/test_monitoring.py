@@ -19,12 +19,15 @@ from manifests import (
 )
 
 from headway_exporter import cli as exporter_cli
+from headway_exporter import schema
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 LIMIT_OF_APPLY: Final = 256 << 10
 """What fits into the annotation in which a client-side `kubectl apply` keeps an object."""
+TARGETS: Final = {"namespace", "pod", "container", "endpoint", "job", "instance"}
+"""Labels that the operator gives to each series of a pod."""
 
 
 @each_job
@@ -37,6 +40,23 @@ def test_prometheus_finds_the_pods(place: Path) -> None:
     assert endpoint["path"] == "/metrics"
     interval = float(endpoint["interval"].removesuffix("s"))
     assert interval < exporter_cli.DEFAULT_LINGER_SECONDS, "the last word would not be scraped"
+
+
+def test_our_labels_stay_as_they_are() -> None:
+    """Prometheus would rename a label that a target has too, and which container restarted would be the sidecar, always."""
+    (endpoint,) = only(kustomized(EXPORTER / "monitoring"), "PodMonitor")["spec"]["podMetricsEndpoints"]
+    theirs = {label for metric in schema.METRICS.values() for label in metric.labels} & TARGETS
+    assert theirs == {"container"}
+    assert endpoint["honorLabels"] is True
+
+
+def test_a_further_namespace_gets_no_second_copy_of_the_rules() -> None:
+    """What the README says it needs is what the first one has, without what is the whole cluster's."""
+    first = {one["kind"]: one for one in kustomized(EXPORTER)}
+    further = kustomized(EXPORTER / "state") + kustomized(EXPORTER / "podmonitor")
+    assert [one["kind"] for one in further] == ["PersistentVolumeClaim", "PodMonitor"]
+    assert all(first[one["kind"]] == one for one in further)
+    assert first.keys() - {one["kind"] for one in further} == {"PrometheusRule", "ConfigMap"}
 
 
 def test_rules_are_those_that_are_rendered() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import shutil
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
@@ -39,13 +40,28 @@ def after(words: list[str], option: str) -> list[str]:
 
 def test_what_is_applied_can_be_applied() -> None:
     """Every folder is a kustomization that builds; the job whose port is forwarded is one of them."""
-    folders = [ROOT / folder for words in commands(KUBERNETES, "kubectl") for folder in after(words, "-k")]
-    assert len(folders) == 4
+    folders = [folder for _, folder in applied()]
+    assert len(folders) == 6
     objects = [one for folder in folders for one in manifests.kustomized(folder)]
     (forward,) = [words for words in commands(KUBERNETES, "kubectl") if "port-forward" in words]
     job = manifests.only(objects, "Job")
     assert f"job/{job['metadata']['name']}" in forward
     assert forward[-1] == str(manifests.container(job, "headway")["ports"][0]["containerPort"])
+
+
+def applied() -> list[tuple[str, Path]]:
+    """Namespaces and what is put into them, one after the other."""
+    lines = [words for words in commands(KUBERNETES, "kubectl") if "-k" in words]
+    return [(after(words, "--namespace")[0], ROOT / after(words, "-k")[0]) for words in lines]
+
+
+def test_what_is_applied_does_not_undo_what_was_applied_before() -> None:
+    """Who follows the README from top to bottom changes no object that he has made: of a claim Kubernetes would refuse that."""
+    made: dict[tuple[str, str, str], manifests.Object] = {}
+    for namespace, folder in applied():
+        for one in manifests.kustomized(folder):
+            key = (namespace, one["kind"], one["metadata"]["name"])
+            assert made.setdefault(key, one) == one, key
 
 
 def test_images_are_built_from_what_there_is() -> None:
@@ -69,6 +85,8 @@ def test_values_that_are_set_are_known() -> None:
     for words in commands(KUBERNETES, "helm"):
         assert ROOT / words[3] == CHART
         values: dict[str, Any] = {}
+        for path in after(words, "--values"):
+            values |= yaml.safe_load((ROOT / path).read_text())
         for text in after(words, "--set"):
             place, _, value = text.partition("=")
             *outer, name = place.split(".")
@@ -79,14 +97,31 @@ def test_values_that_are_set_are_known() -> None:
         assert manifests.charted(values) != usual
 
 
-def test_the_kustomization_of_ones_own_works(tmp_path: Path) -> None:
-    """As it stands there, with this repository as its neighbour."""
-    (text,) = (one for one in re.findall(r"```yaml\n(.*?)```", KUBERNETES, re.DOTALL) if "components:" in one)
-    neighbour, own = tmp_path / "headway", tmp_path / "own"
+def beside_headway(folder: Path, word: str) -> Path:
+    """The kustomization in the README that has this word, with this repository as its neighbour."""
+    (text,) = (one for one in re.findall(r"```yaml\n(.*?)```", KUBERNETES, re.DOTALL) if word in one)
+    neighbour, own = folder / "headway", folder / "own"
     (neighbour / "exporter").mkdir(parents=True)
     (neighbour / "exporter" / "kubernetes").symlink_to(EXPORTER)
     own.mkdir()
     (own / "kustomization.yaml").write_text(text)
+    return own
+
+
+def test_the_releases_label_reaches_what_the_operator_reads(tmp_path: Path) -> None:
+    """Without it on the rules too, sidecars would be scraped and no alert would ever fire, in silence; Helm's command likewise."""
+    made = {one["kind"]: one for one in manifests.kustomized(beside_headway(tmp_path, "pairs:"))}
+    for kind in ("PodMonitor", "PrometheusRule"):
+        assert made[kind]["metadata"]["labels"]["release"] == "kube-prometheus-stack"
+    assert made["PodMonitor"]["spec"] == manifests.only(manifests.kustomized(EXPORTER), "PodMonitor")["spec"]
+    for words in commands(KUBERNETES, "helm"):
+        labelled = [text.partition(".")[0] for text in after(words, "--set") if ".labels.release=" in text]
+        assert labelled in ([], ["podMonitor", "prometheusRule"])
+
+
+def test_the_kustomization_of_ones_own_works(tmp_path: Path) -> None:
+    """As it stands there."""
+    own = beside_headway(tmp_path, "components:\n")
     job = manifests.job_in(TRAINER / "base")
     for volumes in ("initContainers", "volumes"):
         manifests.pod_of(job)["spec"].pop(volumes)
@@ -99,6 +134,26 @@ def test_the_kustomization_of_ones_own_works(tmp_path: Path) -> None:
     assert sidecar["image"] == f"registry.example/{manifests.image('headway-exporter')}"
     variables = manifests.environment(sidecar, made)
     assert (variables["HEADWAY_GPUS"], variables["HEADWAY_KUBERNETES"]) == ("on", "auto")
+
+
+def test_ones_own_group_and_grace_period_win(tmp_path: Path) -> None:
+    """A component's patch replaces what a job says of these; who needs his own adds this to the kustomization above."""
+    own = beside_headway(tmp_path, "components:\n")
+    job = manifests.job_in(TRAINER / "base")
+    spec = manifests.pod_of(job)["spec"]
+    for name in ("initContainers", "volumes"):
+        spec.pop(name)
+    spec["securityContext"]["fsGroup"], spec["terminationGracePeriodSeconds"] = 2000, 600
+    (own / "job.yaml").write_text(yaml.safe_dump(job))
+    spec = manifests.pod_of(manifests.job_in(own))["spec"]
+    assert (spec["securityContext"]["fsGroup"], spec["terminationGracePeriodSeconds"]) == (65532, 120)
+    (text,) = (one for one in re.findall(r"```yaml\n(.*?)```", KUBERNETES, re.DOTALL) if one.startswith("patches:"))
+    fresh = tmp_path / "again"
+    shutil.copytree(own, fresh)
+    with (fresh / "kustomization.yaml").open("a") as file:
+        file.write(text)
+    spec = manifests.pod_of(manifests.job_in(fresh))["spec"]
+    assert (spec["securityContext"]["fsGroup"], spec["terminationGracePeriodSeconds"]) == (2000, 600)
 
 
 def test_the_memory_that_it_names_is_the_journals() -> None:

@@ -1,4 +1,4 @@
-"""The component `web-config`: its Secrets mounted as a kubelet does, and a real sidecar, its probe and a Prometheus that use them."""
+"""`web-config` and `mutual-tls`: their Secrets mounted as a kubelet does, and a real sidecar, its probe and a Prometheus that use them."""
 
 from __future__ import annotations
 
@@ -36,19 +36,24 @@ NAME: Final = "headway"
 PLACES: Final = {"/run/headway": "journals", "/var/lib/headway": "state", "/etc/headway": "mounted"}
 
 
-def readme() -> str:
+def readme(title: str = "**With TLS and a password**") -> str:
     """The README's text on this."""
-    section = (ROOT / "README.md").read_text().partition("**With TLS and a password**")[2]
+    section = (ROOT / "README.md").read_text().partition(title)[2]
     return section.partition("\n\n**")[0]
+
+
+def web_yml(text: str) -> str:
+    """The configuration file in it."""
+    (found,) = (one for one in re.findall(r"```yaml\n(.*?)```", text, re.DOTALL) if "tls_server_config" in one)
+    return str(found)
 
 
 def secrets(ours: Authority, password: str, *, told: str | None = None) -> dict[str, dict[str, str]]:
     """The three that the README says, by its own web.yml; `told`: another password for Prometheus and the probe."""
     made = ours.issue("tls", f"DNS:{NAME}")
-    (web,) = (text for text in re.findall(r"```yaml\n(.*?)```", readme(), re.DOTALL) if "tls_server_config" in text)
     hashed = bcrypt.hashpw(password.encode(), bcrypt.gensalt(4)).decode()
     return {
-        "headway-web": {"web.yml": re.sub(r"\$2[aby]\$\S+", hashed, web)},
+        "headway-web": {"web.yml": re.sub(r"\$2[aby]\$\S+", hashed, web_yml(readme()))},
         "headway-tls": {
             "tls.crt": made.cert.read_text(),
             "tls.key": made.key.read_text(),
@@ -58,17 +63,28 @@ def secrets(ours: Authority, password: str, *, told: str | None = None) -> dict[
     }
 
 
+def mutual_secrets(ours: Authority) -> dict[str, dict[str, str]]:
+    """Likewise for certificates on both ends."""
+    made = ours.issue("scrape", "DNS:prometheus")
+    return {
+        **secrets(ours, "none"),
+        "headway-web": {"web.yml": web_yml(readme("**With a client certificate**"))},
+        "headway-scrape": {"tls.crt": made.cert.read_text(), "tls.key": made.key.read_text()},
+    }
+
+
 class Pod:
     """The job's sidecar in a folder that stands for its pod."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, component: str = "web-config") -> None:
         self.folder = folder
         (folder / "composed").mkdir()
-        objects = manifests.composed(folder / "composed", [TRAINER / "base"], [EXPORTER / "web-config"])
+        objects = manifests.composed(folder / "composed", [TRAINER / "base"], [EXPORTER / component])
         self.job = manifests.only(objects, "Job")
         self.container = manifests.container(self.job, "headway")
         self.port = runner.free_ports(1)
-        (self.volume,) = (one for one in manifests.pod_of(self.job)["spec"]["volumes"] if one["name"] == "headway-web")
+        self.volumes = {one["name"]: one for one in manifests.pod_of(self.job)["spec"]["volumes"]}
+        self.volume = self.volumes["headway-web"]
 
     def variables(self, held: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
         """The container's, but that folders and port are others."""
@@ -83,6 +99,8 @@ class Pod:
     def mount(self, held: Mapping[str, Mapping[str, str]]) -> None:
         """What the kubelet does at the start, and within a minute of a change."""
         mounted_secrets.mount(self.volume, held, self.folder / "mounted")
+        if "headway-scrape" in self.volumes:
+            mounted_secrets.mount(self.volumes["headway-scrape"], held, self.folder / "mounted-scrape")
 
     @contextlib.contextmanager
     def serving(self, held: Mapping[str, Mapping[str, str]]) -> Iterator[Sidecar]:
@@ -109,16 +127,23 @@ def scrape_configs(endpoint: Object, held: Mapping[str, Mapping[str, str]], pod:
     def of(reference: Mapping[str, str]) -> str:
         return held[reference["name"]][reference["key"]]
 
-    trusted = pod.folder / "trusted.crt"
-    trusted.write_text(of(endpoint["tlsConfig"]["ca"]["secret"]))
+    def file(name: str, reference: Mapping[str, str]) -> str:
+        (pod.folder / name).write_text(of(reference))
+        return str(pod.folder / name)
+
+    told = endpoint["tlsConfig"]
+    tls = {"ca_file": file("trusted.crt", told["ca"]["secret"]), "server_name": told["serverName"]}
+    if "cert" in told:
+        tls |= {"cert_file": file("own.crt", told["cert"]["secret"]), "key_file": file("own.key", told["keySecret"])}
     job: dict[str, Any] = {
         "job_name": "headway",
         "scheme": endpoint["scheme"],
         "metrics_path": endpoint["path"],
-        "tls_config": {"ca_file": str(trusted), "server_name": endpoint["tlsConfig"]["serverName"]},
-        "basic_auth": {name: of(reference) for name, reference in endpoint["basicAuth"].items()},
+        "tls_config": tls,
         "static_configs": [{"targets": [f"127.0.0.1:{pod.port}"]}],
     }
+    if "basicAuth" in endpoint:
+        job["basic_auth"] = {name: of(reference) for name, reference in endpoint["basicAuth"].items()}
     return f"scrape_configs: [{json.dumps(job)}]\n"
 
 
@@ -133,6 +158,27 @@ def test_sidecar_probe_and_prometheus_agree(tmp_path: Path) -> None:
     pod.mount(held)
     with pod.serving(held) as sidecar:
         assert [sidecar.get(path)[0] for path in ("/", "/metrics", "/healthz")] == [HTTPStatus.UNAUTHORIZED] * 3
+        done = pod.probed(held)
+        assert (done.returncode, done.stderr) == (0, "")
+        with prometheus(tmp_path, scrape_configs(endpoint, held, pod)) as address:
+            assert until_up(address) == {"health": "up", "lastError": ""}
+
+
+@needs_openssl
+@needs_prometheus
+def test_sidecar_probe_and_prometheus_agree_on_certificates(tmp_path: Path) -> None:
+    """With certificates on both ends the probe passes and Prometheus scrapes without any password; who shows none is not let in."""
+    held = mutual_secrets(authority(tmp_path / "ours"))
+    pod = Pod(tmp_path, "mutual-tls")
+    (tmp_path / "monitoring").mkdir()
+    monitor = manifests.only(
+        manifests.composed(tmp_path / "monitoring", [EXPORTER], [EXPORTER / "mutual-tls"]), "PodMonitor"
+    )
+    (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
+    pod.mount(held)
+    with pod.serving(held) as sidecar:
+        with pytest.raises(OSError, match=r"(?i)certificate required"):
+            sidecar.get("/healthz")
         done = pod.probed(held)
         assert (done.returncode, done.stderr) == (0, "")
         with prometheus(tmp_path, scrape_configs(endpoint, held, pod)) as address:
@@ -174,12 +220,13 @@ def test_without_its_secret_it_does_not_serve(missing: str, tmp_path: Path) -> N
     assert wanted in done.stderr.splitlines()[-1]
 
 
-def test_the_trainer_sees_none_of_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize("component", ["web-config", "mutual-tls"])
+def test_the_trainer_sees_none_of_it(component: str, tmp_path: Path) -> None:
     """Who trains runs anybody's code: it gets neither key nor password."""
-    job = manifests.only(manifests.composed(tmp_path, [TRAINER / "base"], [EXPORTER / "web-config"]), "Job")
+    job = manifests.only(manifests.composed(tmp_path, [TRAINER / "base"], [EXPORTER / component]), "Job")
     sidecar, trainer = manifests.each_container(job)
     assert {"name": "headway-web", "mountPath": "/etc/headway", "readOnly": True} in sidecar["volumeMounts"]
-    assert "headway-web" not in {one["name"] for one in trainer["volumeMounts"]}
+    assert {"headway-web", "headway-scrape"}.isdisjoint(one["name"] for one in trainer["volumeMounts"])
     assert [one["name"] for one in trainer["env"] if "secretKeyRef" in one.get("valueFrom", {})] == []
 
 

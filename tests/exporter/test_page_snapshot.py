@@ -157,6 +157,14 @@ def test_without_a_trainer_the_page_says_what_to_do() -> None:
     assert (found.step, found.at_risk.steps, found.training_goodput) == (None, None, None)
 
 
+@pytest.mark.parametrize(("seconds", "level"), [(20.0, "good"), (599.0, "good"), (700.0, "attention")])
+def test_a_trainer_that_never_comes_is_not_fine(seconds: float, level: str) -> None:
+    """A folder that trainer and sidecar do not share looks like this for ever: from ten minutes on, somebody should look."""
+    found = status(taken(Pod("story", "0"), watched_seconds=seconds))
+    assert found.level == level
+    assert any("No trainer has told anything" in note.text for note in found.notes) is (level == "attention")
+
+
 @pytest.mark.parametrize("reason", DROP_REASONS)
 def test_whatever_is_not_in_the_numbers_is_told(reason: str) -> None:
     """Each reason for which something was left out has words that say what to do."""

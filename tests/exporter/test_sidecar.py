@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import signal
 import socket
 import subprocess
+import sys
 import time
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 import sysfs_tree
@@ -17,9 +19,6 @@ from sidecar_process import OPENMETRICS, sidecar
 
 from headway_exporter.labels import CONTAINER_ENDS, DISRUPTIONS, DROP_REASONS, LAYERS, STATES
 from headway_exporter.nics import MOST_COUNTED
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 OF_KUBERNETES = len(CONTAINER_ENDS) + len(DISRUPTIONS) + 2 + 4
 """Series that a pod there has besides: of two containers, and of the instrument itself."""
@@ -285,11 +284,15 @@ APART = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
 ENTER = f"import os, sys; os.execvp('unshare', [*{APART!r}, sys.executable, '-m', 'headway_exporter', *sys.argv[1:]])"
 
 
-def test_no_shared_process_namespace_is_needed(tmp_path: Path) -> None:
-    """As in a pod: the sidecar sees no process of the trainer's, and knows of its life and of its death by SIGKILL all the same."""
+def _need_apart() -> None:
     tried = subprocess.run([*APART, "true"], capture_output=True, text=True, check=False)
     if tried.returncode:
         pytest.skip(f"needs unshare (util-linux) and the right to make a PID namespace: {tried.stderr.strip()}")
+
+
+def test_no_shared_process_namespace_is_needed(tmp_path: Path) -> None:
+    """As in a pod: the sidecar sees no process of the trainer's, and knows of its life and of its death by SIGKILL all the same."""
+    _need_apart()
     living = trainer(tmp_path, 0, "enter=a", "steps=1-5", "ready", "wait", ranks=1)
     wait_ready(living)
     with sidecar(tmp_path, "--silence-seconds", "600", program=("-c", ENTER)) as exporter:
@@ -299,6 +302,22 @@ def test_no_shared_process_namespace_is_needed(tmp_path: Path) -> None:
         exporter.kill()
     finish(living)
     assert (found["incidents"][0]["cause"], found["ranks"][0]["alive"]) == ("process_killed", False)
+
+
+LONG = "import sys; from headway_exporter import entry; entry.SEEN_SECONDS = 600; sys.exit(entry.main(sys.argv[1:]))"
+
+
+def test_a_container_whose_start_fails_is_there_to_be_seen(tmp_path: Path) -> None:
+    """The kubelet starts the trainer once it has seen the sidecar run: one that ended at once would keep training from beginning."""
+    _need_apart()
+    command = [*APART, sys.executable, "-c", LONG, "--web-config", str(tmp_path / "missing.yml")]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        assert "missing.yml: cannot be read" in process.stderr.readline()
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(1)
+        os.kill(int(Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text()), signal.SIGTERM)
+        assert process.wait(20) == 2
 
 
 def test_clients_that_never_finish_do_not_end_the_scrapes(tmp_path: Path) -> None:

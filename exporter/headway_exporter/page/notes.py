@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 SILENT_SECONDS: Final = 60.0
 """A trainer tells something every five seconds, whatever it does."""
+LATE_SECONDS: Final = 600.0
+"""By then a trainer should have begun: as the alert HeadwayTrainerSilent has it."""
 
 DROPPED: Final = {
     "other_run": "journals of another run lie in the folder: give trainer and sidecar the same HEADWAY_RUN",
@@ -60,6 +62,9 @@ def _trainer(taken: Taken) -> Iterator[Note]:
         yield Note("info", "The run is complete: what is shown stays as it is until the pod ends.")
         return
     heard = taken.more.source_wall.get("trainer")
+    if heard is None and taken.watched_seconds > LATE_SECONDS:
+        ago = units.duration(taken.watched_seconds)
+        yield Note("attention", f"No trainer has told anything in the {ago} that this sidecar has been here.")
     if heard is not None and taken.wall - heard > SILENT_SECONDS:
         ago = units.duration(taken.wall - heard)
         yield Note("attention", f"The trainer has told nothing for {ago}: step, loss and queue are of then.")

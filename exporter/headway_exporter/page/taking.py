@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from headway import clock
 from headway_exporter import records, summary
 from headway_exporter.history import RECENT_STRETCHES, RECENT_WIDTH
 from headway_exporter.observations import NANOSECONDS
@@ -123,6 +124,8 @@ class Taken:
     """Names of those that the sidecar has."""
     folder: str = ""
     """Where journals are looked for."""
+    watched_seconds: float = 0.0
+    """Since when the sidecar looks there."""
     state_dir: bool = False
     state_trouble: str | None = None
 
@@ -154,6 +157,7 @@ class Taking:
             measured=tuple(sidecar.collector.measured()),
             instruments=tuple(one.name for one in sidecar.collector.instruments),
             folder=str(sidecar.where.directory / sidecar.where.run),
+            watched_seconds=clock.monotonic() - sidecar.began,
             state_dir=sidecar.state_dir is not None,
             state_trouble=sidecar.state_trouble,
         )

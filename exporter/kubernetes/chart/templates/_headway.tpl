@@ -1,10 +1,35 @@
 {{/*
-The parts of a pod that has a sidecar. A chart of your own that depends on this one puts them into its own Job, as templates/job.yaml does:
+The parts of a pod that has a sidecar. A chart of your own that depends on this one puts them into its own Job, for example:
 
-    initContainers:
-      {{- include "headway.sidecar" .Subcharts.headway | nindent 6 }}
+    apiVersion: batch/v1
+    kind: Job
+    metadata: {name: mine}
+    spec:
+      completionMode: Indexed
+      completions: 2
+      parallelism: 2
+      template:
+        metadata:
+          labels: {headway-sidecar: "true"}  # what the PodMonitor looks for
+        spec:
+          restartPolicy: Never
+          terminationGracePeriodSeconds: {{ .Values.headway.sidecar.terminationGracePeriodSeconds }}
+          securityContext: {fsGroup: 65532}  # lets the sidecar write its state
+          initContainers:
+            {{- include "headway.sidecar" .Subcharts.headway | nindent 12 }}
+          containers:
+            - name: trainer
+              image: mine:1
+              command: [headway, run, --, ft_launcher, train.py]
+              env:
+                {{- include "headway.trainerEnv" .Subcharts.headway | nindent 16 }}
+              volumeMounts:
+                - {name: headway-journal, mountPath: /run/headway}
+          volumes:
+            {{- include "headway.volumes" .Subcharts.headway | nindent 12 }}
 
-All take the chart's own scope: `.` here, `.Subcharts.headway` there.
+With sidecar.kubernetesApi the pod's serviceAccountName is `headway`, with sidecar.gpus its runtimeClassName is NVIDIA's. All take the chart's own
+scope: `.` here, `.Subcharts.headway` there.
 */}}
 
 {{- define "headway.image" -}}
@@ -55,8 +80,13 @@ All take the chart's own scope: `.` here, `.Subcharts.headway` there.
     - {name: HEADWAY_STATUS_URL, value: "https://localhost:9838"}
     - {name: HEADWAY_STATUS_CA_FILE, value: /etc/headway/ca.crt}
     - {name: HEADWAY_STATUS_SERVER_NAME, value: {{ .serverName }}}
+    {{- if .mutual }}
+    - {name: HEADWAY_STATUS_CERT_FILE, value: /etc/headway-scrape/tls.crt}
+    - {name: HEADWAY_STATUS_KEY_FILE, value: /etc/headway-scrape/tls.key}
+    {{- else }}
     - {name: HEADWAY_STATUS_USER, valueFrom: {secretKeyRef: {name: {{ .scrapeSecretName }}, key: username, optional: true}}}
     - {name: HEADWAY_STATUS_PASSWORD_FILE, value: /etc/headway/password}
+    {{- end }}
     {{- end }}
     {{- end }}
     {{- with $sidecar.extraEnv }}
@@ -104,6 +134,9 @@ All take the chart's own scope: `.` here, `.Subcharts.headway` there.
     {{- end }}
     {{- if .Values.webConfig.enabled }}
     - {name: headway-web, mountPath: /etc/headway, readOnly: true}
+    {{- if .Values.webConfig.mutual }}
+    - {name: headway-scrape, mountPath: /etc/headway-scrape, readOnly: true}
+    {{- end }}
     {{- end }}
     {{- if $sidecar.kubernetesApi.enabled }}
     - {name: headway-token, mountPath: /var/run/secrets/kubernetes.io/serviceaccount, readOnly: true}
@@ -127,6 +160,13 @@ All take the chart's own scope: `.` here, `.Subcharts.headway` there.
           optional: true
           items: [{key: tls.crt, path: tls.crt}, {key: tls.key, path: tls.key}, {key: ca.crt, path: ca.crt}]
       - secret: {name: {{ .scrapeSecretName }}, optional: true, items: [{key: password, path: password}]}
+{{- if .mutual }}
+- name: headway-scrape
+  projected:
+    defaultMode: 0440
+    sources:
+      - secret: {name: {{ .scrapeSecretName }}, optional: true, items: [{key: tls.crt, path: tls.crt}, {key: tls.key, path: tls.key}]}
+{{- end }}
 {{- end }}
 {{- end }}
 {{- if .Values.sidecar.kubernetesApi.enabled }}

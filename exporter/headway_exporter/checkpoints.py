@@ -122,6 +122,8 @@ class Checkpoints:
         found = self._saves.get(step)
         if found is None:
             found = self._saves[step] = Save(step, event.incarnation, event.wall)
+            if self._last_request is None or step > self._last_request[0]:
+                self._note_interval(step, event.wall)
             if len(self._saves) > MOST_SAVES:
                 self._saves.popitem(last=False)
         return found
@@ -135,10 +137,14 @@ class Checkpoints:
         self._saves.pop(step, None)
         self._save(step, event).content_wall = content_wall
         self.requests += 1
-        if self._last_request is not None and step > self._last_request[0]:
+        self._last_request = (step, event.wall)  # be it one of before: saves of steps that are made once more
+
+    def _note_interval(self, step: int, wall: float) -> None:
+        """From save to save, whatever is told of one first: some loops tell of commits only."""
+        if self._last_request is not None:
             self.observed_interval_steps = step - self._last_request[0]
-            self.interval_seconds = max(0.0, event.wall - self._last_request[1])
-        self._last_request = (step, event.wall)
+            self.interval_seconds = max(0.0, wall - self._last_request[1])
+        self._last_request = (step, wall)
 
     def _written(self, slot: int, step: int, event: Event, seconds: float) -> None:
         save = self._save(step, event)

@@ -11,12 +11,15 @@
 | rank, world size | RANK and WORLD_SIZE, SLURM_PROCID and SLURM_NTASKS, slot and 1 |
 | local world size | LOCAL_WORLD_SIZE, SLURM_NTASKS_PER_NODE |
 | attempt | HEADWAY_ATTEMPT, SLURM_RESTART_COUNT, 0 |
+| sample seconds | HEADWAY_SAMPLE_SECONDS |
 | cycle, restart budget | TORCHELASTIC_RESTART_COUNT, TORCHELASTIC_MAX_RESTARTS |
 | node | HEADWAY_NODE, NODE_NAME, SLURMD_NODENAME, host name |
 """
 
 from __future__ import annotations
 
+import contextlib
+import math
 import os
 import re
 import socket
@@ -52,6 +55,8 @@ class Identity:
     node: str = ""
     restart_budget: int | None = None
     state_directory: Path | None = None
+    sample_seconds: float | None = None
+    """Asked for between two samples; None: nothing was."""
     shared_place: bool = False
     """`directory` is the default one, which lies where every user may write: it must be checked to be ours."""
     warnings: tuple[str, ...] = field(default=(), compare=False)
@@ -86,6 +91,7 @@ class Identity:
             cycle=env.number("TORCHELASTIC_RESTART_COUNT") or 0,
             restart_budget=env.number("TORCHELASTIC_MAX_RESTARTS"),
             node=env.text("HEADWAY_NODE", "NODE_NAME", "SLURMD_NODENAME") or host,
+            sample_seconds=env.seconds("HEADWAY_SAMPLE_SECONDS"),
             warnings=tuple(env.warnings),
         )
 
@@ -141,6 +147,17 @@ class _Variables:
             if text.isascii() and text.isdigit() and len(text) < 20 and least <= int(text) <= largest:
                 return int(text)
             self.warnings.append(f"{name}={text[:100]!r} is ignored: not a whole number from {least} to {largest}")
+        return None
+
+    def seconds(self, name: str) -> float | None:
+        """What the variable holds, if that is a number of seconds, 0 included."""
+        text = self.text(name)
+        if text is None:
+            return None
+        with contextlib.suppress(ValueError):
+            if math.isfinite(seconds := float(text)) and seconds >= 0:
+                return seconds
+        self.warnings.append(f"{name}={text[:100]!r} is ignored: not a number of seconds")
         return None
 
 

@@ -363,7 +363,7 @@ class Recorder:
             restart_budget=identity.restart_budget,
             **told,
         )
-        self._start_sampler(sampler.interval_seconds(environ))
+        self._start_sampler(sampler.interval_seconds(identity.sample_seconds))
 
     def _start_sampler(self, interval_seconds: float) -> None:
         if interval_seconds > 0:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import sys
 import threading
 from typing import TYPE_CHECKING, Any, Final
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from headway import frames, process
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
 DEFAULT_SECONDS: Final = 5.0
 _SHORTEST_SECONDS: Final = 0.02
@@ -67,12 +66,8 @@ def main_thread() -> dict[str, Any]:
     return {"at": frames.place(places[0])[-_MAX_PLACE:], "collective": frames.in_collective(places)}
 
 
-def interval_seconds(environ: Mapping[str, str]) -> float:
-    """HEADWAY_SAMPLE_SECONDS; 0 for no samples, the default when it is no number of seconds."""
-    try:
-        seconds = float(environ.get("HEADWAY_SAMPLE_SECONDS", DEFAULT_SECONDS))
-    except ValueError:
+def interval_seconds(asked: float | None) -> float:
+    """What is kept of HEADWAY_SAMPLE_SECONDS: 0 for no samples, else never so short that sampling spins."""
+    if asked is None:
         return DEFAULT_SECONDS
-    if not math.isfinite(seconds) or seconds < 0:
-        return DEFAULT_SECONDS
-    return min(max(seconds, _SHORTEST_SECONDS), threading.TIMEOUT_MAX / 2) if seconds else 0.0
+    return min(max(asked, _SHORTEST_SECONDS), threading.TIMEOUT_MAX / 2) if asked else 0.0

@@ -77,6 +77,8 @@ class Seen:
     events: list[tuple[int | None, Event]]
     steps: list[tuple[int, int, float | None]]
     """Slot, step, loss."""
+    began_ns: list[int]
+    """When each of these steps began."""
 
     def kinds(self, slot: int = 0) -> list[str]:
         """Kinds of the slot's events in order, without samples."""
@@ -109,7 +111,7 @@ class Watcher:
 
     def __init__(self, folder: Path) -> None:
         self._follower = Follower(folder / "journals", RUN)
-        self._seen = Seen(Pod(RUN, "0"), [], [])
+        self._seen = Seen(Pod(RUN, "0"), [], [], [])
 
     def look(self) -> Seen:
         """Everything up to now; the books must add up."""
@@ -132,6 +134,7 @@ class Watcher:
             self._seen.events.append((found.slot, found.event))
         elif isinstance(found, StepSeen):
             self._seen.steps.append((found.slot, found.record.step, found.record.loss))
+            self._seen.began_ns.append(found.record.start_ns)
         elif isinstance(found, StepsSeen):
             for step in found.steps():
                 self._note(step)

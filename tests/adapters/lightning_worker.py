@@ -4,7 +4,8 @@
 instead. `fail_at`: batch of the first epoch in which training fails, by `fail_with` (`ValueError`, `KeyboardInterrupt`). `save_every`:
 steps. `resume`: a file. `stop_early`. `profiler`: simple. `nvrx`: the name of NVRx's own callback. `twice`: with two of our callbacks.
 `bad_callback`: another one raises after the second batch. `sharded`: FSDP2, and checkpoints that are folders. `anew`: a second Trainer
-afterwards. At the end it writes what it counted into the file `result-RANK` of the working folder.
+afterwards. `tune`: a learning rate is looked for `before` `fit` or `in` it. At the end it writes what it counted into the file
+`result-RANK` of the working folder.
 """
 
 from __future__ import annotations
@@ -18,14 +19,16 @@ from typing import Any
 
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
-from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
+from lightning.pytorch.callbacks import EarlyStopping, LearningRateFinder, ModelCheckpoint
 from lightning.pytorch.strategies import ModelParallelStrategy
+from lightning.pytorch.tuner import Tuner
 from torch.distributed.fsdp import fully_shard
 from torch.utils.data import DataLoader, TensorDataset
 
 from headway.adapters.lightning import HeadwayCallback
 
 ROWS, BATCH = 16, 2
+TRIES = 5
 
 
 class Model(LightningModule):
@@ -34,7 +37,7 @@ class Model(LightningModule):
     def __init__(self, fail_at: int | None, fail_with: str) -> None:
         super().__init__()
         self.layer = torch.nn.Linear(4, 1)
-        self.batches = 0
+        self.batches, self.lr = 0, 0.01
         self._fail_at, self._fail_with = fail_at, fail_with
 
     def training_step(self, batch: list[torch.Tensor], batch_idx: int) -> torch.Tensor:
@@ -57,7 +60,7 @@ class Model(LightningModule):
         return self.layer(batch[0])
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
-        return torch.optim.SGD(self.parameters(), lr=0.01)
+        return torch.optim.SGD(self.parameters(), lr=self.lr)
 
 
 class Bad(Callback):
@@ -90,6 +93,8 @@ def main(told: dict[str, Any]) -> None:
         callbacks.append(HeadwayCallback())
     if told.get("stop_early"):
         callbacks.append(EarlyStopping("val", patience=1, check_on_train_epoch_end=False))
+    if told.get("tune") == "in":
+        callbacks.append(LearningRateFinder(num_training_steps=TRIES, early_stop_threshold=None))
     options = {"accelerator": "cpu", "devices": 1, "logger": False, "enable_progress_bar": False}
     options |= {
         "profiler": told.get("profiler"),
@@ -104,6 +109,8 @@ def main(told: dict[str, Any]) -> None:
     trainer = Trainer(callbacks=callbacks, **(options | told.get("trainer", {})))
     model = Model(told.get("fail_at"), told.get("fail_with", "ValueError"))
     own = trainer.profiler
+    if told.get("tune") == "before":
+        Tuner(trainer).lr_find(model, data, data, num_training=TRIES, early_stop_threshold=None)
     if "only" in told:
         getattr(trainer, told["only"])(model, data)
     for count in range(told.get("fits", 0 if "only" in told else 1)):

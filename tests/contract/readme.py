@@ -16,6 +16,7 @@ from headway_exporter.labels import DROP_WORDS, REFUSAL_WORDS
 from headway_exporter.report.words import CAUSE_WORDS, REASON_WORDS, STATE_WORDS
 from headway_exporter.thresholds import DEFAULT, NAMES
 from headway_trainer import fault_schedule
+from headway_trainer.experiment import formats, table
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -55,6 +56,7 @@ SECTIONS = {
     "refused": words_table("reason", REFUSAL_WORDS),
     "states": words_table("state", STATE_WORDS),
     "doctor": findings.markdown_table,
+    "experiment definitions": lambda: formats.markdown_table(table.definitions_table()).rstrip(),
     "faults": fault_schedule.markdown_table,
     "metrics": schema.markdown_table,
 }

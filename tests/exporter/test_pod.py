@@ -59,6 +59,19 @@ def test_failed_and_aborted_checkpoints_add_up_until_one_is_durable() -> None:
     assert (story.pod.checkpoints.observed_interval_steps, story.pod.checkpoints.interval_seconds) == (2, 2.0)
 
 
+def test_a_loop_that_tells_of_commits_only_has_an_interval_as_well() -> None:
+    """Without one nobody hears that saves have stopped. A late word about an older save is no new one."""
+    story = Story()
+    end = story.running(steps=30)
+    save(story, 10, end, "committed")
+    save(story, 20, end + 7, "committed")
+    save(story, 5, end + 8, "aborted")
+    known = story.pod.checkpoints
+    assert (known.requests, known.observed_interval_steps, known.interval_seconds) == (0, 10, 7.0)
+    save(story, 30, end + 15, "committed")
+    assert (known.observed_interval_steps, known.interval_seconds) == (10, 8.0)
+
+
 def test_a_save_that_nobody_speaks_of_after_a_failure_was_aborted() -> None:
     """A killed process cannot report its save; requests and outcomes must still add up."""
     story = Story()

@@ -138,6 +138,10 @@ def test_a_folder_of_another_user(nobody: dict[str, Any]) -> None:
         assert (status, "0700" in what, do.startswith("chmod o+rx")) == ("warn", True, True)
         found = doctor("--dir", str(place / RUN), **nobody)
         assert found.one("directory")[0] == "fail"
+        closed = doctor("--dir", str(place), "--state-dir", str(place), **nobody)
+        for check in ("directory", "state"):
+            status, what, do = closed.one(check)
+            assert (status, "Permission denied" in what, do.startswith("give it to")) == ("fail", True, True)
         sidecar = doctor("--dir", str(place), "--role", "sidecar", **nobody)
         assert sidecar.one("directory")[0] == "fail"
         assert "cannot be looked into" in sidecar.one("directory")[1]

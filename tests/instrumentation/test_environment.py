@@ -162,6 +162,9 @@ def test_identity_from_variables(environ: dict[str, str], wanted: dict[str, Any]
         ("TORCHELASTIC_RESTART_COUNT", "9" * 5_000),
         ("JOB_COMPLETION_INDEX", "٣"),
         ("RANK", "1e3"),
+        ("HEADWAY_SAMPLE_SECONDS", "often"),
+        ("HEADWAY_SAMPLE_SECONDS", "-1"),
+        ("HEADWAY_SAMPLE_SECONDS", "nan"),
     ],
 )
 def test_a_bad_number_is_ignored_with_one_warning(name: str, value: str) -> None:
@@ -171,6 +174,7 @@ def test_a_bad_number_is_ignored_with_one_warning(name: str, value: str) -> None
     assert identity.warnings[0].startswith(f"{name}=")
     assert len(identity.warnings[0]) < 250
     assert (identity.slot, identity.rank, identity.world_size, identity.pods) == (0, 0, 1, None)
+    assert identity.sample_seconds is None
 
 
 def test_the_next_variable_stands_in_for_a_bad_one() -> None:

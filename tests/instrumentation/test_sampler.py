@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headway import Recorder, frames, process, sampler
+from headway.environment import Identity
 from headway.journal import JournalReader
 from headway.process import ContainerMemory
 
@@ -236,7 +237,7 @@ def test_the_gpu_of_a_rank_is_named_without_a_driver_library(
 def test_the_interval_is_sane_whatever_is_set(text: str | None, seconds: float) -> None:
     """A bad value never stops sampling or makes it spin; 0 turns it off."""
     environ = {} if text is None else {"HEADWAY_SAMPLE_SECONDS": text}
-    assert sampler.interval_seconds(environ) == seconds
+    assert sampler.interval_seconds(Identity.from_env(environ).sample_seconds) == seconds
 
 
 def samples(folder: Path, wanted: int) -> list[dict[str, Any]]:
@@ -326,5 +327,5 @@ def test_the_sampler_does_not_keep_a_process_alive(tmp_path: Path) -> None:
 
 def test_an_interval_beyond_what_a_thread_can_wait() -> None:
     """A very long one is as good as none, and must not end the thread with a traceback."""
-    seconds = sampler.interval_seconds({"HEADWAY_SAMPLE_SECONDS": "1e300"})
+    seconds = sampler.interval_seconds(1e300)
     assert seconds <= threading.TIMEOUT_MAX

@@ -13,7 +13,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from headway.adapters.loop import Loop, incarnation, never_raises, turn
+from headway.adapters.loop import Loop, never_raises, turn
 from headway.adapters.saves import Saves
 from headway.recorder import Recorder
 
@@ -63,9 +63,7 @@ class HeadwayCallback(_Callback):  # type: ignore[misc]  # Transformers may be m
         self._loop = Loop(recorder)
         self._saves = Saves(self._loop)
         self._unrecorded, self._logged, self._tokens = None, state.global_step, state.num_input_tokens_seen
-        recorder.train_entered(
-            incarnation=incarnation(args.process_index), rank=args.process_index, world_size=args.world_size
-        )
+        self._loop.enter(rank=args.process_index, world_size=args.world_size)
         self._loop.loaded(state.global_step)
 
     @never_raises

@@ -17,7 +17,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-from headway.adapters.loop import Loop, incarnation, never_raises, number_of, turn
+from headway.adapters.loop import Loop, never_raises, number_of, turn
 from headway.adapters.saves import Saves
 from headway.recorder import Recorder
 
@@ -66,6 +66,7 @@ class HeadwayCallback(_Callback):  # type: ignore[misc]  # Lightning may be miss
         self._losses: list[Any] = []
         self._restored: tuple[int, float] | None = None
         self._set_up = 0.0
+        self._training = False
         self._global_step = 0
 
     # Lightning's hooks, in the order of a run.
@@ -84,10 +85,8 @@ class HeadwayCallback(_Callback):  # type: ignore[misc]  # Lightning may be miss
         )
         self._loop = Loop(recorder)
         self._saves = Saves(self._loop)
-        self._losses, self._restored, self._set_up = [], None, time.monotonic()
-        recorder.train_entered(
-            incarnation=incarnation(trainer.global_rank), rank=trainer.global_rank, world_size=trainer.world_size
-        )
+        self._losses, self._restored, self._set_up, self._training = [], None, time.monotonic(), False
+        self._loop.enter(rank=trainer.global_rank, world_size=trainer.world_size)
         trainer.profiler = _Listening(trainer, self)
 
     @never_raises
@@ -113,6 +112,7 @@ class HeadwayCallback(_Callback):  # type: ignore[misc]  # Lightning may be miss
         """Everything is restored, whoever restored it."""
         if self._loop is None:
             return
+        self._training = True
         self._global_step = step = trainer.global_step
         restored, seconds = self._restored or (None, 0.0)
         self._loop.loaded(step, seconds=seconds if restored == step else None, known=restored is None)
@@ -180,6 +180,14 @@ class HeadwayCallback(_Callback):  # type: ignore[misc]  # Lightning may be miss
             self._loop.recorder.fault_caught(exception)
         self._give_back(trainer)
 
+    @never_raises
+    def teardown(self, trainer: Any, _module: Any, stage: str) -> None:
+        """`fit` is over. One of which no end was told only looked for a learning rate or a batch size."""
+        if self._loop is None or stage != "fit":
+            return
+        self._loop.leave_untrained()
+        self._give_back(trainer)
+
     def __getstate__(self) -> dict[str, Any]:
         """A process that Lightning spawns makes its own recorder."""
         return self.__dict__ | {"_loop": None, "_saves": None, "_losses": []}
@@ -188,8 +196,8 @@ class HeadwayCallback(_Callback):  # type: ignore[misc]  # Lightning may be miss
 
     @never_raises
     def action_began(self, trainer: Any, action: str) -> None:
-        """Lightning begins what it tells its profiler of."""
-        if self._loop is None or self._saves is None:
+        """Lightning begins what it tells its profiler of; what its tuner tries, with callbacks of its own, is no training."""
+        if self._loop is None or self._saves is None or not self._training or self not in trainer.callbacks:
             return
         if action.endswith(_NEXT_BATCH):
             self._look_for_saves(trainer)

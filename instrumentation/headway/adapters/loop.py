@@ -46,6 +46,8 @@ class _Base:
 
     steps: int = 0
     finished: bool = False
+    entered: bool = False
+    """It was entered, and left before any training."""
 
 
 _bases: weakref.WeakKeyDictionary[Recorder, _Base] = weakref.WeakKeyDictionary()
@@ -95,6 +97,17 @@ class Loop:
         self._wait: AbstractContextManager[None] | None = None
         self._phase: AbstractContextManager[None] | None = None
         self._phase_name = ""
+
+    def enter(self, *, rank: int, world_size: int) -> None:
+        """Training is about to begin, with a working process group; it may be left untrained, and entered again, without a fault."""
+        if not self._base.entered:
+            self.recorder.train_entered(incarnation=incarnation(rank), rank=rank, world_size=world_size)
+        self._base.entered = False
+
+    def leave_untrained(self) -> None:
+        """What was entered was only to prepare the training: all of it is part of the start."""
+        self.leave()
+        self._base.entered = True
 
     def loaded(self, step: int, *, seconds: float | None = None, known: bool = False) -> None:
         """Training starts after `step`; `known`: nobody need be told if that is where it stood."""

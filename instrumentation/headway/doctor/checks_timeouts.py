@@ -43,7 +43,8 @@ def timeouts(
         known.setdefault("heartbeat", told)
     phase, longest = max((silences or {}).items(), key=lambda item: item[1], default=("", 0.0))
     if len(known) < 2 and not (known and longest):
-        return Finding("time-outs", "skip", "the trainer has not told two time-outs (recorder's settings) yet")
+        do = "Recorder.from_env(settings={'soft_timeout_seconds': …, 'hard_timeout_seconds': …}), where inprocess.Wrapper is used"
+        return Finding("time-outs", "skip", "the trainer has not told two time-outs yet", do)
     troubles = [*_out_of_order(known), *_outlasted(known, phase, longest)]
     if troubles:
         return Finding("time-outs", "warn", "; ".join(what for what, _ in troubles), troubles[0][1])

@@ -61,7 +61,8 @@ def folder(path: str, *, writes: bool, replaces: bool = False, inner: str = "") 
         "can_list": os.access(place, os.R_OK | os.X_OK),
     }
     if writes and facts["is_folder"]:
-        tried = place / inner if facts["exists"] and (place / inner).is_dir() else place
+        entered = facts["exists"] and os.access(place, os.X_OK)
+        tried = place / inner if entered and (place / inner).is_dir() else place
         facts |= {"tried": str(tried), **_tried(tried)}
         if replaces and facts["write"] is None:
             facts |= _replaced(tried)

@@ -25,12 +25,13 @@ def markdown(plan: Plan, rows: Sequence[Row]) -> str:
     """The tables and notes."""
     parts = ["# Experiment\n"]
     for one in tables(rows):
-        parts += [f"## {one.title}\n", _markdown_table(one)]
+        parts += [f"## {one.title}\n", markdown_table(one)]
     parts += ["## What differs\n", "\n".join(f"- {note}" for note in notes(plan)) + "\n"]
     return "\n".join(parts)
 
 
-def _markdown_table(one: Table) -> str:
+def markdown_table(one: Table) -> str:
+    """Without its title."""
     lines = [one.header, tuple("---" if number < one.named else "--:" for number in range(len(one.header))), *one.rows]
     return "".join("| " + " | ".join(_flat(text) for text in line) + " |\n" for line in lines)
 

@@ -144,6 +144,10 @@ class Pod:
         """Slots whose process lives."""
         return [slot for slot in self.slots.values() if slot.alive]
 
+    def leads(self, number: int) -> bool:
+        """Whether this slot speaks for the pod: of those that take part the first."""
+        return number == min((n for n, slot in self.slots.items() if slot.takes_part), default=min(self.slots))
+
     @property
     def writer_up(self) -> bool | None:
         """Whether the checkpoint writers of all local ranks live; None before one was needed."""
@@ -264,19 +268,22 @@ class Pod:
         # The first step after a failure warms up, and what became of the saves before it is not settled yet.
         normal = current and self.failures.recovering is None
         saving_until = self.checkpoints.saving_until if normal else None
-        self.steps.fold(slot.number, record, leads=slot.number == min(self.slots), saving_until=saving_until)
+        leads = self.leads(slot.number)
+        self.steps.fold(slot.number, record, leads=leads, saving_until=saving_until)
         self.source_wall["trainer"] = self.wall_of(end)
         above, self.mark = record.step > self.mark, max(self.mark, record.step)
         if not current:
             return
         self._signs(slot, end)
+        if slot.step_end <= slot.began:
+            self._leave_out(slot, begin)
         slot.complete(record.step, end)
         was_open = self.failures.recovering
         self.failures.step(slot, begin, end, record.step, above_mark=above)
         if was_open is not None and was_open.closed is not None:
             self.checkpoints.resumed()
         self.checkpoints.first_step()
-        if slot.number == min(self.slots):  # one rank speaks for all: a rollback takes them all back
+        if leads:  # one rank speaks for all: a rollback takes them all back
             newest = self.failures.recoveries[-1] if self.failures.recoveries else None
             context, wall = self.losses_depend_on(slot), self.wall_of(end)
             self.replay_checks.step(record.step, record.loss, context, newest, wall=wall)
@@ -286,7 +293,7 @@ class Pod:
         if slot is None or slot.life != seen.life or not slot.alive:
             return
         found = signs.from_death(slot, seen, self.wall_of(seen.mono))
-        if not slot.reserve:
+        if not slot.reserve and not (slot.gone and self.failures.recovering is None):
             self._fail(found)
         slot.die(seen.mono)
 
@@ -410,7 +417,7 @@ class Pod:
         at, books = _ns(event.mono), self.ledger.slot(slot.number)
         again = slot.life is not None and generation > slot.generation
         if slot.life is not None and not slot.finished:
-            if self.failures.last_opened < max(slot.started, slot.entered or 0.0):
+            if self.failures.last_opened < slot.began:
                 self._unexplained(slot, event, again)
             complete = event.fields.get("world_size", 0) >= (self.info.world_size or 0)
             self.failures.restart(event.mono, "orchestrator" if again else "launcher", complete=complete)
@@ -420,6 +427,7 @@ class Pod:
             gone_since=_ns(self._gone_since) if again else None,
             recovering=self.failures.recovering is not None,
             announced=announced,
+            returns=slot.gone,
         )
         slot.start(event, generation)
         self.info.process_started(event)
@@ -467,6 +475,18 @@ class Pod:
         self.info.world_size = event.fields.get("world_size", self.info.world_size)
         self.info.train_entered(event.fields)
 
+    def _leave_out(self, slot: Slot, at: float) -> None:
+        """This rank trains again at `at`, which a group does when all of its ranks are there: one whose process was gone before is none.
+
+        Its place is idle as long as the pod stays what it was; a pod that was started again has fewer places now.
+        """
+        for other in self.slots.values():
+            other.gone = other.gone or other.absent_since(slot.began)
+            if other.gone:
+                self.steps.forget(other.number)
+            if other.gone and other.generation < slot.generation:
+                self.ledger.slot(other.number).no_place(_ns(at), _ns(self._gone_since))
+
     def _finish(self, slot: Slot, at: int) -> None:
         """The rank completed the run; those in reserve or gone for good have nothing to complete, and end with the last one."""
         slot.finished = True
@@ -504,7 +524,7 @@ class Pod:
         return tuple(
             signs.marker(slot, self.ledger.slot(slot.number).state)
             for slot in self.slots.values()
-            if slot.life is not None and not slot.reserve
+            if slot.life is not None and slot.takes_part
         )
 
     def _out_of_memory(self, at: float, wall: float, within_seconds: float) -> None:
@@ -560,7 +580,8 @@ class Pod:
             self.state, self.state_since_wall = state, self.wall_of(mono)
 
     def _current_state(self) -> str | None:
-        states = {books.state for books in self.ledger.slots.values()}
+        given_up = {slot.number for slot in self.slots.values() if slot.gone}
+        states = {books.state for number, books in self.ledger.slots.items() if number not in given_up}
         waits_for_launcher = "restart" in states and not self._launcher_gone
         gone = bool(states) and not self.alive and not waits_for_launcher
         return podstate.combined(states, finished=self.finished, gone=gone)

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from headway import exceptions, process, sampler
 from headway.environment import Identity
+from headway.events import plain
 from headway.session import Session
 from headway.singleton import ProcessWide
 from headway.steps import Phase, Phases, Step
@@ -39,6 +40,7 @@ _log = logging.getLogger("headway")
 _LIFE_BITS: Final = 62
 _MAX_RECORDS: Final = 1_000
 _MAX_PHASE_GAPS: Final = 32
+_LONGEST_SETTING: Final = 200
 _RECORDED: Final = "_headway_recorded"
 
 _Method = TypeVar("_Method", bound="Callable[..., None]")
@@ -96,7 +98,11 @@ class Recorder:
             return
         try:
             self._session = Session.open(identity, self.life)
-            told = {"settings": dict(settings or {}), "backend": backend, "checkpoint_dir": _absolute(checkpoint_dir)}
+            told = {
+                "settings": {str(name): _setting(value) for name, value in (settings or {}).items()},
+                "backend": backend,
+                "checkpoint_dir": _absolute(checkpoint_dir),
+            }
             self._begin(self._session, told, os.environ if environ is None else environ)
         except Exception as error:  # noqa: BLE001 - a broken journal folder must not keep anybody from training
             _log.warning("headway records nothing in this process, training goes on: %s", error)
@@ -192,7 +198,7 @@ class Recorder:
         reason: str | None = None,
     ) -> None:
         """A checkpoint reached a stage (`events.CHECKPOINT_STAGES`)."""
-        reason = None if reason is None else exceptions.cut(reason)
+        reason = None if reason is None else exceptions.cut(str(reason))
         self._write(
             "checkpoint", stage=stage, step=step, bytes=bytes, seconds=seconds, verified=verified, reason=reason
         )
@@ -432,6 +438,14 @@ class Recorder:
         atexit.unregister(self.close)
         if self._session is not None:
             self._session.lock.forget()
+
+
+def _setting(value: object) -> object:
+    """As a journal can hold it: what is neither number nor text must not cost the start of the process."""
+    try:
+        return value if isinstance(value, (int, float, str)) else plain(value)
+    except TypeError:
+        return str(value)[:_LONGEST_SETTING]
 
 
 def _absolute(folder: str | os.PathLike[str] | None) -> str | None:

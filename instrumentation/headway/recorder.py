@@ -348,6 +348,7 @@ class Recorder:
         identity = self.identity
         if session.ring is None:
             self._count_dropped()
+        self._warn_of_neighbour(session.lock.neighbour())
         self._step.record_into(session.ring, self._drop_step)
         self.enabled = True
         atexit.register(self.close)
@@ -370,6 +371,20 @@ class Recorder:
             **told,
         )
         self._start_sampler(sampler.interval_seconds(environ))
+
+    def _warn_of_neighbour(self, pid: int | None) -> None:
+        """Two at once in one slot look like one that is started again and again."""
+        if pid is None:
+            return
+        who = f"process {pid}" if pid else "another process"
+        _log.warning(
+            "%s also records as slot %d of run %s in %s, so both will look like failures of one: give each job a HEADWAY_RUN of its own, "
+            "and each of its processes a LOCAL_RANK (multiprocessing sets none)",
+            who,
+            self.identity.slot,
+            self.identity.run,
+            self.identity.directory,
+        )
 
     def _start_sampler(self, interval_seconds: float) -> None:
         if interval_seconds > 0:

@@ -745,6 +745,26 @@ raise ZeroDivisionError("one over nothing")
     assert told[1].fields["type"] == "ZeroDivisionError"
 
 
+def test_two_processes_in_one_slot_are_told_of_each_other(
+    make: Make, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Two jobs of the same name, or ranks that were spawned without LOCAL_RANK, would look like one rank that fails again and again."""
+    code = "import headway, sys; headway.Recorder.from_env(); print(flush=True); sys.stdin.read()"
+    environ = {"HEADWAY_DIR": str(tmp_path), "HEADWAY_RUN": "run", "LOCAL_RANK": "1"}
+    command = [sys.executable, "-c", code]
+    with subprocess.Popen(command, env=os.environ | environ, stdin=-1, stdout=-1, text=True) as other:
+        assert other.stdout is not None
+        other.stdout.readline()
+        make(LOCAL_RANK="0").close()
+        assert not caplog.messages
+        make(LOCAL_RANK="1").close()
+        (told,) = caplog.messages
+        assert told.startswith(f"process {other.pid} also records as slot 1 of run run in {tmp_path}")
+        other.kill()
+    make(LOCAL_RANK="1")
+    assert len(caplog.messages) == 1
+
+
 def test_a_second_recorder_of_the_process_records_nothing(make: Make, caplog: pytest.LogCaptureFixture) -> None:
     """Opening and closing the lock's file again would drop the first one's life lock."""
     recorder = make()

@@ -270,6 +270,14 @@ class SlotLedger:
         self._first.cut(step)
         self.mark = min(self.mark, step)
 
+    def begun_again(self, step: int) -> None:
+        """The run was complete, and is done once more from `step` on: nothing is lost, and what comes is new."""
+        if self.tip is not None and self.tip > step:
+            self.tip = step
+            self._live.cut(step)
+        self._first.cut(step)
+        self.mark = min(self.mark, step)
+
     def failed(self, at: int) -> None:
         """First evidence of a failure in the pod: what is open was the detection of it."""
         if self._span_begin is None or self._stack[0].state in _FAILED or at < self._entered:

@@ -107,6 +107,8 @@ class Pod:
         self._launcher_gone = False
         self._gone_since = 0.0
         self._vanished = False
+        self._again = False
+        """A process started although the run was complete: where it begins is not known yet."""
         self.last_trace = 0.0
         self._told = 0
 
@@ -264,6 +266,8 @@ class Pod:
         record = seen.record
         begin, end = record.start_ns / NANOSECONDS, record.end_ns / NANOSECONDS
         current = self._is_current(slot, seen.life, begin)
+        if current and self._again:
+            self._begins_again(record.step - 1)
         self.ledger.slot(slot.number).step(record)
         # The first step after a failure warms up, and what became of the saves before it is not settled yet.
         normal = current and self.failures.recovering is None
@@ -414,6 +418,8 @@ class Pod:
             return
         generation = self._note_generation(event)
         self._vanished = False
+        if self.finished and (generation > slot.generation or not event.fields.get("cycle", 0)):
+            self._again = True  # and no restart by the launcher that saw it to its end
         at, books = _ns(event.mono), self.ledger.slot(slot.number)
         again = slot.life is not None and generation > slot.generation
         if slot.life is not None and not slot.finished:
@@ -474,6 +480,19 @@ class Pod:
         self.ledger.slot(slot.number).train_entered(_ns(event.mono), active=not slot.reserve, run_mark=self.mark)
         self.info.world_size = event.fields.get("world_size", self.info.world_size)
         self.info.train_entered(event.fields)
+
+    def _begins_again(self, step: int) -> None:
+        """The run was complete, and somebody starts it once more, under its name, from an earlier `step`: that is no replay."""
+        self._again = False
+        if step >= self.mark:
+            return
+        for number, books in self.ledger.slots.items():
+            books.begun_again(step)
+            self.slots[number].saved = min(self.slots[number].saved, step)
+        self.mark = self.ledger.mark
+        self.checkpoints.begun_again(step)
+        self.steps.came_back(step)
+        self.replay_checks.rolled_back(step)
 
     def _leave_out(self, slot: Slot, at: float) -> None:
         """This rank trains again at `at`, which a group does when all of its ranks are there: one whose process was gone before is none.
@@ -546,6 +565,8 @@ class Pod:
         if stage in ("requested", "committed") and slot.saves(step, books.tip):
             books.reached(_ns(event.mono), step - 1)  # the newest may be the one that it is in
         if stage == "loaded":
+            if self._again:
+                self._begins_again(step)
             (books.loaded_own if step <= slot.saved else books.loaded)(step)
             self.mark = max(self.mark, step)
             self.failures.load(step)

@@ -372,6 +372,7 @@ class Pod:
             return
         if event.kind == "launcher_exited":
             self._launcher_gone = True
+            self._launcher_ended(event)
         if event.kind == "worker_group_failed":
             self.info.group_failed(event.fields)
         if event.kind in ("launcher_phase", "launcher_cycle"):
@@ -389,6 +390,16 @@ class Pod:
             self.failures.late(late, ended)
         else:
             self._fail(signs.from_launcher(slot, event))
+
+    def _launcher_ended(self, event: Event) -> None:
+        """A launcher that succeeds has seen all of its ranks succeed: a trainer that never says that it completed the run has done so."""
+        ranks = [slot for slot in self.slots.values() if slot.life is not None and slot.takes_part]
+        in_order = ranks and all(slot.finished or slot.left_in_order for slot in ranks)
+        broke_off = self.failures.recovering is not None or self.failures.told_to_stop
+        if event.fields.get("exit_code") == 0 and in_order and not broke_off:
+            for slot in ranks:
+                self._finish(slot, _ns(event.mono))
+            self.failures.finish(event.mono)
 
     def _relaunch_event(self, event: Event) -> None:
         """The launcher's account of its restart: its first word is a sign, the others explain."""

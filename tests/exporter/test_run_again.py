@@ -78,3 +78,39 @@ def test_a_restart_by_the_same_launcher_is_none() -> None:
     story.steps(_again(story, 0, 1, load=90, cycle=1), 0, 1, first=91, last=100)
     assert story.pod.mark == 100
     assert story.pod.ledger.totals(story.pod.now_ns).states["replay"] == 20_000_000_000
+
+
+def _three_lines(exit_code: int = 0, trouble: str = "") -> Story:
+    """Ranks that tell their steps and nothing else; their processes end in order, and so does the launcher."""
+    story = Story()
+    story.event(None, "launcher_started", 0.0, pid=1)
+    story.start(1.0, 0, 1)
+    end = story.steps(5.0, 0, 1, first=1, last=100)
+    if trouble == "fault":
+        story.caught(0, end + 0.5)
+    if trouble == "signal":
+        story.event(None, "signal", end + 0.5, signal=15, name="SIGTERM")
+    for slot in (0, 1):
+        story.event(slot, "process_exited", end + 1)
+        story.die(slot, end + 1.1)
+    story.event(None, "launcher_exited", end + 2, exit_code=exit_code)
+    return story
+
+
+def test_a_launcher_that_succeeds_ends_the_run() -> None:
+    """A trainer that never says that it is done has done so: the same command once more is no restart after a lost node."""
+    story = _three_lines()
+    assert (story.pod.finished, story.pod.state) == (True, "finished")
+    story.steps(_again(story, 0, 1, load=None), 0, 1, first=1, last=50)
+    assert not story.pod.failures.incidents
+    totals = story.pod.ledger.totals(story.pod.now_ns)
+    assert (totals.states["replay"], totals.states["down"], totals.states["detect"]) == (0, 0, 0)
+
+
+@pytest.mark.parametrize(("exit_code", "trouble"), [(1, ""), (-15, ""), (0, "fault"), (0, "signal")])
+def test_one_that_does_not_or_that_hides_what_happened_ends_nothing(exit_code: int, trouble: str) -> None:
+    """Whatever the launcher's wrapper makes of it, a run that broke off is not complete."""
+    story = _three_lines(exit_code, trouble)
+    assert not story.pod.finished
+    story.steps(_again(story, 0, 1, load=None), 0, 1, first=1, last=50)
+    assert len(story.pod.failures.incidents) == 1

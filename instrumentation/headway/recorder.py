@@ -89,6 +89,7 @@ class Recorder:
         self._previous_handlers: dict[int, Any] = {}
         self._session: Session | None = None
         self._broken = False
+        self._forked = False
         self._previous_excepthook = sys.excepthook
         self._sampler: sampler.Sampler | None = None
         for warning in identity.warnings:
@@ -129,7 +130,7 @@ class Recorder:
             checkpoint_dir: folder of the checkpoints; the sidecar watches its free space where it sees the same folder.
             environ: environment variables, by default the process's own (see `headway.environment`).
         """
-        return _singleton.get(
+        recorder = _singleton.get(
             lambda: cls(
                 Identity.from_env(environ),
                 settings=settings,
@@ -138,6 +139,8 @@ class Recorder:
                 environ=environ,
             )
         )
+        recorder._warn_of_fork()
+        return recorder
 
     @property
     def dropped(self) -> int:
@@ -386,6 +389,13 @@ class Recorder:
             self.identity.directory,
         )
 
+    def _warn_of_fork(self) -> None:
+        if self._forked:
+            self._forked = False  # once
+            _log.warning(
+                "headway records nothing in this process: its parent made a recorder before it forked. Make it in the code that trains."
+            )
+
     def _start_sampler(self, interval_seconds: float) -> None:
         if interval_seconds > 0:
             self._sampler = sampler.Sampler(self._sample, interval_seconds)
@@ -447,6 +457,7 @@ class Recorder:
 
     def _disown(self) -> None:
         """In a forked child: the files and the life are the parent's. Closes nothing, and touches no lock of a thread."""
+        self._forked = self.enabled
         self.enabled = False
         self._step.record_into(None, None)
         self._sampler = None

@@ -374,7 +374,8 @@ from headway import Recorder
 recorder = Recorder.from_env()
 with recorder.step(1): pass
 if os.fork() == 0:
-    assert Recorder.from_env() is recorder and not recorder.enabled
+    for _ in range(2):
+        assert Recorder.from_env() is recorder and not recorder.enabled
     with recorder.step(2) as step, recorder.phase("eval"): step.loss = 1.0
     recorder.train_finished(2)
     recorder.close()
@@ -386,7 +387,7 @@ input()
 """
     environ = os.environ | {"HEADWAY_DIR": str(recorder.identity.directory), "HEADWAY_RUN": "forked"}
     with subprocess.Popen(
-        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environ
+        [sys.executable, "-c", code], stdin=-1, stdout=-1, stderr=-1, text=True, env=environ
     ) as process:
         assert process.stdout is not None
         life = int(process.stdout.readline())
@@ -406,8 +407,9 @@ input()
             check=False,
         )
         assert locked.returncode == 1
-        process.communicate("\n")
+        _, told = process.communicate("\n")
     assert process.returncode == 0
+    assert told.count("records nothing in this process: its parent made a recorder before it forked") == 1
     assert JournalReader(folder / "slot-0.jsonl").poll()[-1].kind == "process_exited"
 
 

@@ -231,9 +231,9 @@ class Recorder:
     @_never_raises
     def fault_caught(self, error: BaseException) -> None:
         """An exception reached the edge of the training function; written once for each exception object."""
-        if getattr(error, _RECORDED, False):
+        if _RECORDED in vars(error):
             return
-        setattr(error, _RECORDED, True)
+        vars(error)[_RECORDED] = True  # its class may forbid to set attributes, as a frozen dataclass does
         category, collective = exceptions.classify(error)
         self._write(
             "fault_caught",
@@ -260,7 +260,7 @@ class Recorder:
             if not isinstance(error, Exception) or exceptions.can_be_copied(error):
                 raise
             stand_in = exceptions.plain(error)
-            setattr(stand_in, _RECORDED, True)
+            vars(stand_in)[_RECORDED] = True
             raise stand_in from error
 
     @_never_raises

@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -202,6 +203,33 @@ def test_a_step_that_raises_leaves_no_trace(make: Make) -> None:
         pass
     (record,) = records(recorder)
     assert (record.tokens, record.data_wait_ns) == (None, 0)
+
+
+@dataclass(frozen=True)
+class _FrozenError(Exception):
+    code: int
+
+
+class _StrictError(Exception):
+    def __getattr__(self, name: str) -> object:
+        raise KeyError(name)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise KeyError(name)
+
+
+@pytest.mark.parametrize(
+    "error", [_FrozenError(3), _StrictError("boom")], ids=["frozen dataclass", "attributes of its own"]
+)
+def test_an_exception_that_takes_no_attribute_is_recorded_once(make: Make, error: Exception) -> None:
+    """What the trainer raises may forbid to be marked as recorded: its fault is told all the same, and not twice."""
+    recorder = make()
+    for _ in range(2):
+        recorder.fault_caught(error)
+    assert [event.fields["type"] for event in events(recorder) if event.kind == "fault_caught"] == [
+        f"{__name__}.{type(error).__name__}"
+    ]
+    assert recorder.dropped == 0
 
 
 def test_numbers_of_other_libraries_cost_no_event(tmp_path: Path) -> None:

@@ -120,7 +120,14 @@ class SlotLedger:
     # What happens to a slot.
 
     def process_started(
-        self, at: int, *, run_mark: int, gone_since: int | None = None, recovering: bool = False, announced: bool = True
+        self,
+        at: int,
+        *,
+        run_mark: int,
+        gone_since: int | None = None,
+        recovering: bool = False,
+        announced: bool = True,
+        returns: bool = False,
     ) -> None:
         """A process begins.
 
@@ -130,6 +137,7 @@ class SlotLedger:
             gone_since: the whole pod was gone since then, launcher included.
             recovering: the pod is: what the process does before it trains is part of that.
             announced: the process itself told of it; else it is older, and may have made steps that nobody saw.
+            returns: the run has gone on without this slot.
         """
         at = self._move(at)
         self._next_sequence = 0 if announced else None
@@ -138,20 +146,18 @@ class SlotLedger:
             self.mark = max(self.mark, run_mark)
         else:
             bottom = self._stack[0].state
-            unseen = None if bottom in _FAILED else "detect"  # this start is the first to tell of the predecessor's end
-            if gone_since is not None and bottom != "standby":
-                self._settle(min(gone_since, at), unseen)
-                unseen = "down"
-            self._settle(at, unseen)
+            self._settle_absence(at, gone_since)
             self._stack = [_Open("standby" if bottom == "standby" else "restart", at)]
+        if returns:
+            self.mark = max(self.mark, run_mark)
         self._entered = at
 
     def train_entered(self, at: int, *, active: bool = True, run_mark: int = 0) -> None:
         """The training function begins, or the rank is put in reserve. `run_mark` as for `process_started`."""
         at = self._running(at)
-        if self._stack[0].state in _FAILED and not self.productive_steps + self.replayed_steps:
-            self.mark = max(self.mark, run_mark)  # it joins a run that has gone on without it
         bottom = self._stack[0].state
+        if bottom == "standby" or (bottom == "restart" and not self.productive_steps + self.replayed_steps):
+            self.mark = max(self.mark, run_mark)  # it joins a run that has gone on without it
         self._settle(
             at, "detect" if bottom == "other" else None
         )  # re-entered from the loop: this is the first to tell of a failure
@@ -264,6 +270,14 @@ class SlotLedger:
         self._first.cut(step)
         self.mark = min(self.mark, step)
 
+    def begun_again(self, step: int) -> None:
+        """The run was complete, and is done once more from `step` on: nothing is lost, and what comes is new."""
+        if self.tip is not None and self.tip > step:
+            self.tip = step
+            self._live.cut(step)
+        self._first.cut(step)
+        self.mark = min(self.mark, step)
+
     def failed(self, at: int) -> None:
         """First evidence of a failure in the pod: what is open was the detection of it."""
         if self._span_begin is None or self._stack[0].state in _FAILED or at < self._entered:
@@ -282,6 +296,12 @@ class SlotLedger:
         self._closed_spans += at - self._span_begin
         self._span_begin = None
         self._ended = True
+
+    def no_place(self, at: int, gone_since: int) -> None:
+        """The pod was gone since then, and trains again without a place for this rank: its time ends."""
+        if self._span_begin is not None:
+            self._settle_absence(self._move(at), gone_since)
+            self.finished(at)
 
     # What the books say.
 
@@ -333,6 +353,15 @@ class SlotLedger:
         return bool(self._stack) and self._stack[0].state == "standby"
 
     # How time is booked.
+
+    def _settle_absence(self, at: int, gone_since: int | None) -> None:
+        """There was no process up to now; the whole pod was gone since then."""
+        bottom = self._stack[0].state
+        unseen = None if bottom in _FAILED else "detect"  # nothing told of its end before
+        if gone_since is not None and bottom != "standby":
+            self._settle(min(gone_since, at), unseen)
+            unseen = "down"
+        self._settle(at, unseen)
 
     def _begin_span(self, at: int, state: str) -> None:
         self._span_begin = at

@@ -49,7 +49,7 @@ def _add(pod: Pod, run: Run) -> None:
     """As `Pod` does for each step; the runs come in the order of their last steps, so that the newest word stands."""
     slot, end, last = pod.slots[run.slot], run.mono, run.columns.steps[-1]
     pod.ledger.slot(run.slot).steps(run.columns)
-    leads = run.slot == min(pod.slots)
+    leads = pod.leads(run.slot)
     pod.steps.fold_run(run.slot, run.columns, leads=leads, saving_until=pod.checkpoints.saving_until)
     if leads:
         context = pod.losses_depend_on(slot)

@@ -89,6 +89,13 @@ class Checkpoints:
             self._forget_durable(step)
         return False
 
+    def begun_again(self, step: int) -> None:
+        """A complete run is done once more from `step` on: its newer checkpoints are none of the new one's."""
+        for newer in [known for known in self._durable if known > step]:
+            self._forget_durable(newer)
+        self._saves.clear()
+        self._note_saving(0)
+
     def resumed(self) -> None:
         """Training goes on after a failure: saves of before that nobody spoke of any more are given up, loads are complete."""
         for save in self._saves.values():

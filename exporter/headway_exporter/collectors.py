@@ -68,7 +68,7 @@ def run(pod: Pod) -> Iterator[Sample]:
     yield "headway_run_start_timestamp_seconds", (), info.started_wall
     yield "headway_pods_expected", (), info.pods_expected
     for slot in pod.slots.values():
-        if slot.life is not None:
+        if slot.life is not None and not slot.gone:
             uuid = pod.gpus.whole(slot.gpu_uuid)
             gpu = pod.gpus.labels_of(uuid)[0] or (str(slot.number) if uuid else "")
             yield "headway_rank_info", (str(slot.rank), str(slot.number), gpu, uuid), 1

@@ -101,6 +101,11 @@ class Failures:
         return self.recoveries[-1] if unfinished and self.incidents[-1].state is not State.RECOVERED else None
 
     @property
+    def told_to_stop(self) -> bool:
+        """The launcher was told to end, and nothing has failed since."""
+        return self._stop is not None
+
+    @property
     def quiet(self) -> bool:
         """No step can change a verdict, end a recovery or regain a mark."""
         return self.open is None and self.recovering is None and not self._catching_up

@@ -107,6 +107,8 @@ class Pod:
         self._launcher_gone = False
         self._gone_since = 0.0
         self._vanished = False
+        self._again = False
+        """A process started although the run was complete: where it begins is not known yet."""
         self.last_trace = 0.0
         self._told = 0
 
@@ -143,6 +145,10 @@ class Pod:
     def alive(self) -> list[Slot]:
         """Slots whose process lives."""
         return [slot for slot in self.slots.values() if slot.alive]
+
+    def leads(self, number: int) -> bool:
+        """Whether this slot speaks for the pod: of those that take part the first."""
+        return number == min((n for n, slot in self.slots.items() if slot.takes_part), default=min(self.slots))
 
     @property
     def launcher_lives(self) -> bool:
@@ -265,23 +271,28 @@ class Pod:
         record = seen.record
         begin, end = record.start_ns / NANOSECONDS, record.end_ns / NANOSECONDS
         current = self._is_current(slot, seen.life, begin)
+        if current and self._again:
+            self._begins_again(record.step - 1)
         self.ledger.slot(slot.number).step(record)
         # The first step after a failure warms up, and what became of the saves before it is not settled yet.
         normal = current and self.failures.recovering is None
         saving_until = self.checkpoints.saving_until if normal else None
-        self.steps.fold(slot.number, record, leads=slot.number == min(self.slots), saving_until=saving_until)
+        leads = self.leads(slot.number)
+        self.steps.fold(slot.number, record, leads=leads, saving_until=saving_until)
         self.source_wall["trainer"] = self.wall_of(end)
         above, self.mark = record.step > self.mark, max(self.mark, record.step)
         if not current:
             return
         self._signs(slot, end)
+        if slot.step_end <= slot.began:
+            self._leave_out(slot, begin)
         slot.complete(record.step, end)
         was_open = self.failures.recovering
         self.failures.step(slot, begin, end, record.step, above_mark=above)
         if was_open is not None and was_open.closed is not None:
             self.checkpoints.resumed()
         self.checkpoints.first_step()
-        if slot.number == min(self.slots):  # one rank speaks for all: a rollback takes them all back
+        if leads:  # one rank speaks for all: a rollback takes them all back
             newest = self.failures.recoveries[-1] if self.failures.recoveries else None
             context, wall = self.losses_depend_on(slot), self.wall_of(end)
             self.replay_checks.step(record.step, record.loss, context, newest, wall=wall)
@@ -291,7 +302,7 @@ class Pod:
         if slot is None or slot.life != seen.life or not slot.alive:
             return
         found = signs.from_death(slot, seen, self.wall_of(seen.mono))
-        if not slot.reserve:
+        if not slot.reserve and not (slot.gone and self.failures.recovering is None):
             self._fail(found)
         slot.die(seen.mono)
 
@@ -366,6 +377,7 @@ class Pod:
             return
         if event.kind == "launcher_exited":
             self._launcher_gone = True
+            self._launcher_ended(event)
         if event.kind == "worker_group_failed":
             self.info.group_failed(event.fields)
         if event.kind in ("launcher_phase", "launcher_cycle"):
@@ -383,6 +395,16 @@ class Pod:
             self.failures.late(late, ended)
         else:
             self._fail(signs.from_launcher(slot, event))
+
+    def _launcher_ended(self, event: Event) -> None:
+        """A launcher that succeeds has seen all of its ranks succeed: a trainer that never says that it completed the run has done so."""
+        ranks = [slot for slot in self.slots.values() if slot.life is not None and slot.takes_part]
+        in_order = ranks and all(slot.finished or slot.left_in_order for slot in ranks)
+        broke_off = self.failures.recovering is not None or self.failures.told_to_stop
+        if event.fields.get("exit_code") == 0 and in_order and not broke_off:
+            for slot in ranks:
+                self._finish(slot, _ns(event.mono))
+            self.failures.finish(event.mono)
 
     def _relaunch_event(self, event: Event) -> None:
         """The launcher's account of its restart: its first word is a sign, the others explain."""
@@ -412,10 +434,12 @@ class Pod:
             return
         generation = self._note_generation(event)
         self._vanished = False
+        if self.finished and (generation > slot.generation or not event.fields.get("cycle", 0)):
+            self._again = True  # and no restart by the launcher that saw it to its end
         at, books = _ns(event.mono), self.ledger.slot(slot.number)
         again = slot.life is not None and generation > slot.generation
         if slot.life is not None and not slot.finished:
-            if self.failures.last_opened < max(slot.started, slot.entered or 0.0):
+            if self.failures.last_opened < slot.began:
                 self._unexplained(slot, event, again)
             complete = event.fields.get("world_size", 0) >= (self.info.world_size or 0)
             self.failures.restart(event.mono, "orchestrator" if again else "launcher", complete=complete)
@@ -425,6 +449,7 @@ class Pod:
             gone_since=_ns(self._gone_since) if again else None,
             recovering=self.failures.recovering is not None,
             announced=announced,
+            returns=slot.gone,
         )
         slot.start(event, generation)
         self.info.process_started(event)
@@ -472,6 +497,31 @@ class Pod:
         self.info.world_size = event.fields.get("world_size", self.info.world_size)
         self.info.train_entered(event.fields)
 
+    def _begins_again(self, step: int) -> None:
+        """The run was complete, and somebody starts it once more, under its name, from an earlier `step`: that is no replay."""
+        self._again = False
+        if step >= self.mark:
+            return
+        for number, books in self.ledger.slots.items():
+            books.begun_again(step)
+            self.slots[number].saved = min(self.slots[number].saved, step)
+        self.mark = self.ledger.mark
+        self.checkpoints.begun_again(step)
+        self.steps.came_back(step)
+        self.replay_checks.rolled_back(step)
+
+    def _leave_out(self, slot: Slot, at: float) -> None:
+        """This rank trains again at `at`, which a group does when all of its ranks are there: one whose process was gone before is none.
+
+        Its place is idle as long as the pod stays what it was; a pod that was started again has fewer places now.
+        """
+        for other in self.slots.values():
+            other.gone = other.gone or other.absent_since(slot.began)
+            if other.gone:
+                self.steps.forget(other.number)
+            if other.gone and other.generation < slot.generation:
+                self.ledger.slot(other.number).no_place(_ns(at), _ns(self._gone_since))
+
     def _finish(self, slot: Slot, at: int) -> None:
         """The rank completed the run; those in reserve or gone for good have nothing to complete, and end with the last one."""
         slot.finished = True
@@ -509,7 +559,7 @@ class Pod:
         return tuple(
             signs.marker(slot, self.ledger.slot(slot.number).state)
             for slot in self.slots.values()
-            if slot.life is not None and not slot.reserve
+            if slot.life is not None and slot.takes_part
         )
 
     def _out_of_memory(self, at: float, wall: float, within_seconds: float) -> None:
@@ -531,6 +581,8 @@ class Pod:
         if stage in ("requested", "committed") and slot.saves(step, books.tip):
             books.reached(_ns(event.mono), step - 1)  # the newest may be the one that it is in
         if stage == "loaded":
+            if self._again:
+                self._begins_again(step)
             (books.loaded_own if step <= slot.saved else books.loaded)(step)
             self.mark = max(self.mark, step)
             self.failures.load(step)
@@ -565,7 +617,8 @@ class Pod:
             self.state, self.state_since_wall = state, self.wall_of(mono)
 
     def _current_state(self) -> str | None:
-        states = {books.state for books in self.ledger.slots.values()}
+        given_up = {slot.number for slot in self.slots.values() if slot.gone}
+        states = {books.state for number, books in self.ledger.slots.items() if number not in given_up}
         waits_for_launcher = "restart" in states and not self._launcher_gone
         gone = bool(states) and not self.alive and not waits_for_launcher
         return podstate.combined(states, finished=self.finished, gone=gone)

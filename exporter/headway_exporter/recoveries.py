@@ -225,7 +225,7 @@ class Recovery:
         A peer may finish a step that it began before it noticed. So the slot must have started or entered training since the failure, or
         itself have told of it and then begun a step without either (a loop that swallows exceptions and says little).
         """
-        since = max(slot.started, slot.entered or 0.0)
+        since = slot.began
         restarted = self.current.restarted
         if restarted is not None and since >= restarted:
             return begin >= since

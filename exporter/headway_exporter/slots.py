@@ -40,7 +40,7 @@ class Slot:
     """When this life last entered the training function."""
     reserve: bool = False
     gone: bool = False
-    """NVRx goes on without it for good."""
+    """The others go on without it: NVRx gave it up, or they trained again while it had no process."""
     incarnation: str | None = None
     step: int | None = None
     step_end: float = 0.0
@@ -69,6 +69,20 @@ class Slot:
     replaced_at: deque[float] = field(default_factory=lambda: deque(maxlen=16))
     """When the successor of each of these processes started."""
     former_lives: deque[int] = field(default_factory=lambda: deque(maxlen=16))
+
+    @property
+    def began(self) -> float:
+        """When it entered training, or its process started."""
+        return max(self.started, self.entered or 0.0)
+
+    @property
+    def takes_part(self) -> bool:
+        """It is neither in reserve nor given up."""
+        return not self.reserve and not self.gone
+
+    def absent_since(self, at: float) -> bool:
+        """Its last process was gone by then, before it completed the run, and has no successor."""
+        return self.life is not None and not self.alive and not self.finished and self.died < at
 
     def start(self, event: Event, generation: tuple[int, int, int]) -> None:
         """A new life."""
@@ -115,6 +129,7 @@ class Slot:
         """The current life wrote something: if that was after its death, it was none; whether that is so."""
         revived = not self.alive and at > self.died
         self.alive = self.alive or revived
+        self.gone = self.gone and not revived
         return revived
 
     def tells_more(self, step: int, tip: int | None) -> bool:

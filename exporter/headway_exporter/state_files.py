@@ -36,6 +36,8 @@ MOST_NAME: Final = 200
 MOST_LEDGER_BYTES: Final = 64 << 20
 MOST_RECORD_BYTES: Final = 1 << 20
 _MOST_HEADER_BYTES: Final = 1 << 16
+_LAST_WALL: Final = 4_102_444_800.0
+"""The year 2100."""
 
 Fault = Literal["corrupt", "foreign", "newer"]
 
@@ -159,7 +161,7 @@ def read_ledger(path: Path, run: str | None = None, pod_index: str | None = None
         run=str(header.get("run")),
         pod_index=str(header.get("pod_index")),
         session=str(header.get("session")),
-        written_wall=float(wall) if isinstance(wall, (int, float)) else 0.0,
+        written_wall=float(wall) if isinstance(wall, (int, float)) and 0 < wall < _LAST_WALL else 0.0,
         body=content,
     )
 

@@ -9,6 +9,7 @@ Units are part of the names: `_seconds`, `_bytes`; `wall` is seconds since 1970,
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 from dataclasses import dataclass, field
@@ -322,7 +323,23 @@ def encode(event: Event) -> bytes:
     if event.incarnation is not None:
         line["incarnation"] = event.incarnation
     line |= {name: value for name, value in event.fields.items() if value is not None}
-    return json.dumps(line, separators=(",", ":"), ensure_ascii=True).encode() + b"\n"
+    text = json.dumps(line, separators=(",", ":"), ensure_ascii=True, skipkeys=True, default=plain)
+    return text.encode() + b"\n"
+
+
+def plain(value: Any) -> Any:
+    """Another library's number (numpy's, a tensor) as Python's.
+
+    Raises:
+        TypeError: it is no number.
+    """
+    with contextlib.suppress(Exception):
+        found = value.item()
+        if isinstance(found, (int, float)):
+            return found
+    with contextlib.suppress(Exception):
+        return float(value)
+    raise TypeError(f"{type(value).__name__} is no number")
 
 
 def parse(line: bytes, *, most: int | None = MAX_LINE_BYTES) -> Event:
@@ -367,6 +384,8 @@ def _checked(data: dict[str, Any], known: Mapping[str, Field]) -> dict[str, Any]
     found = {}
     for name, value in data.items():
         spec = known.get(name)
+        if spec is not None and spec.types == INTEGER and isinstance(value, float) and value.is_integer():
+            value = int(value)  # 3.0: a count that somebody divided
         if spec is None or not isinstance(value, spec.types):
             continue
         if isinstance(value, float):

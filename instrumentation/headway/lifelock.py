@@ -49,6 +49,15 @@ class LifeLock:
         except (OSError, OverflowError):
             self.close()
 
+    def neighbour(self) -> int | None:
+        """Process id of another one that lives in this slot, 0 when it cannot be told; None when there is none, or no locking."""
+        if not self.held:
+            return None
+        try:
+            return _holder(self._fd, 0, length=0)
+        except OSError:
+            return None
+
     def close(self) -> None:
         """Gives the lock up: whoever waits for this life's end is told now."""
         self.held = False
@@ -86,8 +95,8 @@ def wait_until_released(path: Path, life: int, met: Callable[[int | None], None]
         os.close(fd)
 
 
-def _holder(fd: int, life: int) -> int | None:
-    """Process id of who holds the lock, 0 when that cannot be told; None when nobody does."""
-    asked = _FLOCK.pack(fcntl.F_RDLCK, os.SEEK_SET, life, 1, 0)
+def _holder(fd: int, first: int, length: int = 1) -> int | None:
+    """Process id of another one that holds a lock there, 0 when that cannot be told; None when nobody does. `length` 0: up to the end."""
+    asked = _FLOCK.pack(fcntl.F_RDLCK, os.SEEK_SET, first, length, 0)
     kind, _, _, _, pid = _FLOCK.unpack(fcntl.fcntl(fd, fcntl.F_GETLK, asked))
     return None if kind == fcntl.F_UNLCK else max(0, int(pid))

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from headway import exceptions, process, sampler
 from headway.environment import Identity
+from headway.events import plain
 from headway.session import Session
 from headway.singleton import ProcessWide
 from headway.steps import Phase, Phases, Step
@@ -39,6 +40,7 @@ _log = logging.getLogger("headway")
 _LIFE_BITS: Final = 62
 _MAX_RECORDS: Final = 1_000
 _MAX_PHASE_GAPS: Final = 32
+_LONGEST_SETTING: Final = 200
 _RECORDED: Final = "_headway_recorded"
 
 _Method = TypeVar("_Method", bound="Callable[..., None]")
@@ -87,6 +89,7 @@ class Recorder:
         self._previous_handlers: dict[int, Any] = {}
         self._session: Session | None = None
         self._broken = False
+        self._forked = False
         self._previous_excepthook = sys.excepthook
         self._sampler: sampler.Sampler | None = None
         for warning in identity.warnings:
@@ -96,7 +99,11 @@ class Recorder:
             return
         try:
             self._session = Session.open(identity, self.life)
-            told = {"settings": dict(settings or {}), "backend": backend, "checkpoint_dir": _absolute(checkpoint_dir)}
+            told = {
+                "settings": {str(name): _setting(value) for name, value in (settings or {}).items()},
+                "backend": backend,
+                "checkpoint_dir": _absolute(checkpoint_dir),
+            }
             self._begin(self._session, told, os.environ if environ is None else environ)
         except Exception as error:  # noqa: BLE001 - a broken journal folder must not keep anybody from training
             _log.warning("headway records nothing in this process, training goes on: %s", error)
@@ -123,7 +130,7 @@ class Recorder:
             checkpoint_dir: folder of the checkpoints; the sidecar watches its free space where it sees the same folder.
             environ: environment variables, by default the process's own (see `headway.environment`).
         """
-        return _singleton.get(
+        recorder = _singleton.get(
             lambda: cls(
                 Identity.from_env(environ),
                 settings=settings,
@@ -132,6 +139,8 @@ class Recorder:
                 environ=environ,
             )
         )
+        recorder._warn_of_fork()
+        return recorder
 
     @property
     def dropped(self) -> int:
@@ -192,7 +201,7 @@ class Recorder:
         reason: str | None = None,
     ) -> None:
         """A checkpoint reached a stage (`events.CHECKPOINT_STAGES`)."""
-        reason = None if reason is None else exceptions.cut(reason)
+        reason = None if reason is None else exceptions.cut(str(reason))
         self._write(
             "checkpoint", stage=stage, step=step, bytes=bytes, seconds=seconds, verified=verified, reason=reason
         )
@@ -222,9 +231,9 @@ class Recorder:
     @_never_raises
     def fault_caught(self, error: BaseException) -> None:
         """An exception reached the edge of the training function; written once for each exception object."""
-        if getattr(error, _RECORDED, False):
+        if _RECORDED in vars(error):
             return
-        setattr(error, _RECORDED, True)
+        vars(error)[_RECORDED] = True  # its class may forbid to set attributes, as a frozen dataclass does
         category, collective = exceptions.classify(error)
         self._write(
             "fault_caught",
@@ -251,7 +260,7 @@ class Recorder:
             if not isinstance(error, Exception) or exceptions.can_be_copied(error):
                 raise
             stand_in = exceptions.plain(error)
-            setattr(stand_in, _RECORDED, True)
+            vars(stand_in)[_RECORDED] = True
             raise stand_in from error
 
     @_never_raises
@@ -342,6 +351,7 @@ class Recorder:
         identity = self.identity
         if session.ring is None:
             self._count_dropped()
+        self._warn_of_neighbour(session.lock.neighbour())
         self._step.record_into(session.ring, self._drop_step)
         self.enabled = True
         atexit.register(self.close)
@@ -364,6 +374,27 @@ class Recorder:
             **told,
         )
         self._start_sampler(sampler.interval_seconds(identity.sample_seconds))
+
+    def _warn_of_neighbour(self, pid: int | None) -> None:
+        """Two at once in one slot look like one that is started again and again."""
+        if pid is None:
+            return
+        who = f"process {pid}" if pid else "another process"
+        _log.warning(
+            "%s also records as slot %d of run %s in %s, so both will look like failures of one: give each job a HEADWAY_RUN of its own, "
+            "and each of its processes a LOCAL_RANK (multiprocessing sets none)",
+            who,
+            self.identity.slot,
+            self.identity.run,
+            self.identity.directory,
+        )
+
+    def _warn_of_fork(self) -> None:
+        if self._forked:
+            self._forked = False  # once
+            _log.warning(
+                "headway records nothing in this process: its parent made a recorder before it forked. Make it in the code that trains."
+            )
 
     def _start_sampler(self, interval_seconds: float) -> None:
         if interval_seconds > 0:
@@ -426,12 +457,21 @@ class Recorder:
 
     def _disown(self) -> None:
         """In a forked child: the files and the life are the parent's. Closes nothing, and touches no lock of a thread."""
+        self._forked = self.enabled
         self.enabled = False
         self._step.record_into(None, None)
         self._sampler = None
         atexit.unregister(self.close)
         if self._session is not None:
             self._session.lock.forget()
+
+
+def _setting(value: object) -> object:
+    """As a journal can hold it: what is neither number nor text must not cost the start of the process."""
+    try:
+        return value if isinstance(value, (int, float, str)) else plain(value)
+    except TypeError:
+        return str(value)[:_LONGEST_SETTING]
 
 
 def _absolute(folder: str | os.PathLike[str] | None) -> str | None:

@@ -137,11 +137,11 @@ class Step:
             self._append_bare(start_ns, end_ns)
 
     def _append_bare(self, start_ns: int, end_ns: int) -> None:
-        """Second try, without loss and tokens, which may be no numbers: the step counts all the same."""
+        """Second try, without loss and tokens, which may be no numbers, and by its number as a whole one: the step counts all the same."""
         self._count_dropped()
         if self._append is not None:
             with contextlib.suppress(Exception):
-                self._append(self.number, start_ns, end_ns, 0, 0, None, None)
+                self._append(int(self.number), start_ns, end_ns, 0, 0, None, None)
 
 
 class Phase:

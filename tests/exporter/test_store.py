@@ -98,6 +98,14 @@ def test_another_pods_ledger_is_set_aside_however_new_it_is(tmp_path: Path, run:
     assert read_ledger(tmp_path / LEDGER, "run", "0").body == {"summary": {"step": 1}}
 
 
+@pytest.mark.parametrize("wall", [10**400, float("nan"), float("inf"), -1.0, 1e300])
+def test_a_ledger_that_says_no_time_is_read_without_one(tmp_path: Path, wall: float) -> None:
+    """No calendar has the time at which it says it was written: whoever reads it must survive that."""
+    write_ledger(tmp_path / LEDGER, Ledger("run", "0", new_session(), wall, {"step": 1}))
+    found = read_ledger(tmp_path / LEDGER)
+    assert (found.written_wall, found.body) == (0.0, {"step": 1})
+
+
 @pytest.mark.parametrize("number", ["9" * 20, "9" * 21, "1" * 30])
 def test_a_session_that_none_can_follow_stops_nobody(tmp_path: Path, number: str) -> None:
     """A number at the end of all numbers, as only damage or malice writes it, must not end the pod's memory for ever."""

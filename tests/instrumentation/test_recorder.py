@@ -12,11 +12,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
+import torch
 
 from headway import Recorder, Step
 from headway._version import __version__
@@ -202,6 +205,68 @@ def test_a_step_that_raises_leaves_no_trace(make: Make) -> None:
     assert (record.tokens, record.data_wait_ns) == (None, 0)
 
 
+@dataclass(frozen=True)
+class _FrozenError(Exception):
+    code: int
+
+
+class _StrictError(Exception):
+    def __getattr__(self, name: str) -> object:
+        raise KeyError(name)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise KeyError(name)
+
+
+@pytest.mark.parametrize(
+    "error", [_FrozenError(3), _StrictError("boom")], ids=["frozen dataclass", "attributes of its own"]
+)
+def test_an_exception_that_takes_no_attribute_is_recorded_once(make: Make, error: Exception) -> None:
+    """What the trainer raises may forbid to be marked as recorded: its fault is told all the same, and not twice."""
+    recorder = make()
+    for _ in range(2):
+        recorder.fault_caught(error)
+    assert [event.fields["type"] for event in events(recorder) if event.kind == "fault_caught"] == [
+        f"{__name__}.{type(error).__name__}"
+    ]
+    assert recorder.dropped == 0
+
+
+def test_numbers_of_other_libraries_cost_no_event(tmp_path: Path) -> None:
+    """A trainer that counts in numpy or in tensors, or by a division, is recorded like any other: start, fault, checkpoints and end."""
+    step = torch.tensor(7)
+    environ = {"HEADWAY_DIR": str(tmp_path), "HEADWAY_RUN": "run", "HEADWAY_SAMPLE_SECONDS": "0"}
+    settings: dict[str, Any] = {
+        "total_steps": np.int64(9),
+        "soft_timeout_seconds": np.float32(0.5),
+        "who": object(),
+        "in": tmp_path,
+    }
+    recorder = Recorder.from_env(environ=environ, settings=settings)
+    try:
+        for number in (np.int64(5), 6.0, step):
+            with recorder.step(number):
+                pass
+        recorder.fault_caught(ValueError("boom"))
+        recorder.checkpoint("committed", step=6.0, bytes=np.int64(3), seconds=np.float32(0.5), verified=np.bool_(True))
+        recorder.checkpoint("failed", step=7, reason=OSError("full"))  # type: ignore[arg-type]
+        recorder.train_finished(step)
+    finally:
+        recorder.close()
+    started, caught, committed, failed, finished, _ = events(recorder)
+    assert started.kind == "process_started"
+    assert {name: started.fields["settings"][name] for name in ("total_steps", "soft_timeout_seconds", "in")} == {
+        "total_steps": 9,
+        "soft_timeout_seconds": 0.5,
+        "in": str(tmp_path),
+    }
+    assert (caught.fields["type"], caught.fields["step"]) == ("ValueError", 7)
+    assert committed.fields == {"stage": "committed", "step": 6, "bytes": 3, "seconds": 0.5, "verified": True}
+    assert failed.fields["reason"] == "full"
+    assert finished.fields == {"step": 7}
+    assert [record.step for record in records(recorder)] == [5, 6, 7]
+
+
 def test_a_loss_that_is_no_number_costs_only_itself(make: Make) -> None:
     """A wrong type in a step is counted, and the step is recorded all the same."""
     recorder = make()
@@ -337,7 +402,8 @@ from headway import Recorder
 recorder = Recorder.from_env()
 with recorder.step(1): pass
 if os.fork() == 0:
-    assert Recorder.from_env() is recorder and not recorder.enabled
+    for _ in range(2):
+        assert Recorder.from_env() is recorder and not recorder.enabled
     with recorder.step(2) as step, recorder.phase("eval"): step.loss = 1.0
     recorder.train_finished(2)
     recorder.close()
@@ -349,7 +415,7 @@ input()
 """
     environ = os.environ | {"HEADWAY_DIR": str(recorder.identity.directory), "HEADWAY_RUN": "forked"}
     with subprocess.Popen(
-        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environ
+        [sys.executable, "-c", code], stdin=-1, stdout=-1, stderr=-1, text=True, env=environ
     ) as process:
         assert process.stdout is not None
         life = int(process.stdout.readline())
@@ -369,8 +435,9 @@ input()
             check=False,
         )
         assert locked.returncode == 1
-        process.communicate("\n")
+        _, told = process.communicate("\n")
     assert process.returncode == 0
+    assert told.count("records nothing in this process: its parent made a recorder before it forked") == 1
     assert JournalReader(folder / "slot-0.jsonl").poll()[-1].kind == "process_exited"
 
 
@@ -706,6 +773,26 @@ raise ZeroDivisionError("one over nothing")
     told = JournalReader(tmp_path / "run" / "slot-0.jsonl").poll()
     assert [event.kind for event in told] == ["process_started", "fault_caught", "process_exited"]
     assert told[1].fields["type"] == "ZeroDivisionError"
+
+
+def test_two_processes_in_one_slot_are_told_of_each_other(
+    make: Make, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Two jobs of the same name, or ranks that were spawned without LOCAL_RANK, would look like one rank that fails again and again."""
+    code = "import headway, sys; headway.Recorder.from_env(); print(flush=True); sys.stdin.read()"
+    environ = {"HEADWAY_DIR": str(tmp_path), "HEADWAY_RUN": "run", "LOCAL_RANK": "1"}
+    command = [sys.executable, "-c", code]
+    with subprocess.Popen(command, env=os.environ | environ, stdin=-1, stdout=-1, text=True) as other:
+        assert other.stdout is not None
+        other.stdout.readline()
+        make(LOCAL_RANK="0").close()
+        assert not caplog.messages
+        make(LOCAL_RANK="1").close()
+        (told,) = caplog.messages
+        assert told.startswith(f"process {other.pid} also records as slot 1 of run run in {tmp_path}")
+        other.kill()
+    make(LOCAL_RANK="1")
+    assert len(caplog.messages) == 1
 
 
 def test_a_second_recorder_of_the_process_records_nothing(make: Make, caplog: pytest.LogCaptureFixture) -> None:

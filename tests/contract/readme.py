@@ -73,8 +73,8 @@ def metrics_document() -> str:
     """The whole file."""
     return f"""# Metrics of the sidecar
 
-`GET /metrics` on the sidecar's port. `run` and `pod_index` are on every series. Units are in the names; what is *Absent* is left out rather than
-shown as 0. Names, labels and meanings are a contract with people's rules and dashboards: they are added to, not changed.
+`GET /metrics` on the sidecar's port. `run` and `pod_index` are on every series. Units are in the names; *Absent* says when
+there is no series. Names, labels and meanings are a contract with people's rules and dashboards: added to, never changed.
 
 {schema.markdown_table()}
 """

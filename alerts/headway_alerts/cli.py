@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,11 +15,11 @@ from headway_alerts import catalogue, render, routing
 from headway_alerts.config import Config, ConfigError, load
 
 if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
 MANIFEST_FILE = "prometheusrule.yaml"
 ALERTMANAGER_FILE = "alertmanager.yaml"
+FORMATS = ("prometheus", "prometheusrule", "alertmanager")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -68,15 +70,16 @@ def _parser(environ: Mapping[str, str]) -> Parser:
         "headway rules",
         description="Writes Headway's recording rules and alerts for Prometheus, 2.42 or newer, with thresholds, selectors and goodput "
         "objectives of one's own.",
-        epilog="Each option can also be given as the environment variable named with it; the option wins.",
+        epilog="Each option can also be given as the environment variable named with it; the option wins. What the file of --config may "
+        f"hold, with its default: {_names()}.",
     )
     parser.add_argument(
         "--config",
         type=Path,
         metavar="FILE",
         default=environ.get("HEADWAY_RULES_CONFIG") or None,
-        help="YAML with names of headway_alerts.config.Config, for example `stalled_floor_seconds: 300` "
-        "(HEADWAY_RULES_CONFIG, default: none)",
+        help="YAML that replaces some of the defaults below, for example `stalled_floor_seconds: 300`; headway_alerts/config.py says "
+        "what each is (HEADWAY_RULES_CONFIG, default: none)",
     )
     parser.add_argument(
         "--out",
@@ -87,7 +90,8 @@ def _parser(environ: Mapping[str, str]) -> Parser:
     )
     parser.add_argument(
         "--format",
-        choices=("prometheus", "prometheusrule", "alertmanager"),
+        type=_format,
+        metavar="{" + ",".join(FORMATS) + "}",
         default=environ.get("HEADWAY_RULES_FORMAT") or "prometheus",
         help="rule files, a manifest for the Prometheus operator, or an example of Alertmanager's routes and inhibitions "
         "(HEADWAY_RULES_FORMAT, default %(default)s)",
@@ -114,3 +118,22 @@ def _parser(environ: Mapping[str, str]) -> Parser:
         "(HEADWAY_RULES_DASHBOARD_BASE_URL, default: none, links are paths on the Grafana that one has open)",
     )
     return parser
+
+
+def _format(text: str) -> str:
+    """A type, since `choices` would not look at the variable."""
+    if text not in FORMATS:
+        raise argparse.ArgumentTypeError(f"{text!r} is none of {', '.join(FORMATS)}")
+    return text
+
+
+def _names() -> str:
+    return ", ".join(f"{one.name} ({_shown(getattr(Config(), one.name))})" for one in fields(Config)).replace("%", "%%")
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {number:g}" for name, number in value.items())
+    if isinstance(value, tuple):
+        return ", ".join(f"{objective.kind} {objective.ratio:g}" for objective in value)
+    return f"{value:g}" if isinstance(value, (int, float)) else str(value) or "none"

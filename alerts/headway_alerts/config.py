@@ -261,7 +261,8 @@ def load(path: Path) -> Config:
     try:
         document = yaml.safe_load(path.read_text())
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ConfigError(f"{path}: cannot be read: {' '.join(str(error).split())}") from error
+        reason = getattr(error, "strerror", None) or error
+        raise ConfigError(f"{path}: cannot be read: {' '.join(str(reason).split())}") from error
     try:
         return parse({} if document is None else document)
     except ConfigError as error:

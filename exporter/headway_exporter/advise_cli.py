@@ -57,7 +57,7 @@ def _parser() -> Parser:
         "folder",
         type=Path,
         metavar="STATE_DIR[/RUN]",
-        help="the sidecars' state folder (HEADWAY_STATE_DIR); with several runs in it, that of one of them",
+        help="the folder that the sidecars have as --state-dir, with the run's name when it holds several runs",
     )
     parser.add_argument(
         "--format",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from dataclasses import dataclass
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
 
 MOST_ENTRIES: Final = 4_096
 """Entries that are looked at: where there are more, which ones is the file system's choice."""
+PASSING: Final = frozenset({errno.ENOENT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EINTR})
+"""Reasons not to open a file that say nothing about it: it was just removed, or there is no room now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +59,17 @@ def entries(folder: Path, wanted: Iterable[str] = ()) -> dict[str, Entry]:
         others = (_entry(folder, name) for name in wanted if name not in found)
         found |= {entry.name: entry for entry in others if entry is not None}
     return found
+
+
+def closed(folder: Path) -> bool:
+    """Whether something is there that cannot be listed: a file, a link, or a folder that its rights or the disk keep shut."""
+    try:
+        if not stat.S_ISDIR(os.lstat(folder).st_mode):
+            return True
+        os.scandir(folder).close()
+    except OSError as error:
+        return error.errno not in PASSING
+    return False
 
 
 def _entry(folder: Path, name: str) -> Entry | None:

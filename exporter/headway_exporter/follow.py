@@ -7,7 +7,6 @@ While a file has more than a portion to read (a sidecar that starts late), only 
 
 from __future__ import annotations
 
-import errno
 import re
 import threading
 from collections import Counter, OrderedDict
@@ -17,7 +16,7 @@ from headway import clock
 from headway.events import encode, parse
 from headway.journal import identity, rotated_path
 from headway.ring import RingFormatError, parse_ring_name, ring_name
-from headway_exporter.folder import MOST_ENTRIES, entries
+from headway_exporter.folder import MOST_ENTRIES, PASSING, Entry, closed, entries
 from headway_exporter.held import weight
 from headway_exporter.lives import Lives
 from headway_exporter.lost_rings import LostRings
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-    from headway_exporter.folder import Entry
     from headway_exporter.lives import Released
     from headway_exporter.observations import DeathSeen
     from headway_exporter.sources import Found, Source
@@ -40,8 +38,6 @@ MOST_SLOTS: Final = 64
 MOST_RINGS_A_SLOT: Final = 4
 MOST_NAMES: Final = 1_024
 """Files and other runs whose names one sidecar tells the next, so that each counts once."""
-_PASSING: Final = frozenset({errno.ENOENT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EINTR})
-"""Reasons not to open a file that say nothing about it: it was just removed, or there is no room now."""
 OTHER_RUNS_SECONDS: Final = 5.0
 _ROUNDS: Final = 2
 _MOST_HELD: Final = 2_048
@@ -181,6 +177,8 @@ class Follower:
     def _discover(self) -> None:
         """Begins to follow files that are new, and lets go of rings that were removed, once they are read."""
         present = entries(self._folder, self._wanted())
+        if not present and closed(self._folder):
+            self._refuse(Entry(self._folder, "", 0), "unreadable")
         self._forget_refused(present)
         for entry in present.values():
             if entry.name not in self._sources:
@@ -231,7 +229,7 @@ class Follower:
         except RingFormatError:
             self._refuse(entry, "bad_ring")
         except OSError as error:
-            if error.errno not in _PASSING:
+            if error.errno not in PASSING:
                 self._refuse(entry, "unreadable")
 
     def _source(self, path: Path, slot: int | None, life: int | None) -> Source:

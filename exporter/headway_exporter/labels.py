@@ -124,7 +124,7 @@ DROP_WORDS: Final = {
     "bad_ring": "a file of steps that is none, or damaged in its head",
     "ring_gone": "a file of steps that was gone before its end was read: lives came and went too fast, or while no sidecar looked, "
     "or the pod went (nobody knows how many steps; those that a checkpoint or a later record vouches for count, without times)",
-    "unreadable": "a file that could not be read: permissions, or an error of the disk",
+    "unreadable": "a file or folder that could not be read: permissions, or an error of the disk",
     "other_run": "journals of another run in the same folder",
     "limit": "beyond what the sidecar is willing to track",
     "future": "a time that has not come yet",

@@ -664,7 +664,7 @@ METRICS: Final[Mapping[str, Metric]] = MappingProxyType({metric.name: metric for
 
 
 def markdown_table() -> str:
-    """The catalogue as the README shows it."""
+    """The catalogue as `exporter/METRICS.md` shows it."""
     rows = [
         f"| `{metric.name}` | {metric.type} | {_labels(metric)} | {_meaning(metric)} |" for metric in METRICS.values()
     ]
@@ -677,7 +677,3 @@ def _labels(metric: Metric) -> str:
 
 def _meaning(metric: Metric) -> str:
     return f"{metric.help} Absent: {metric.absent}." if metric.absent else metric.help
-
-
-if __name__ == "__main__":
-    print(markdown_table())

@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import yaml
+
+from headway_alerts.config import Config
 
 FOLDER = Path(__file__).parents[2] / "alerts"
 
@@ -78,9 +81,18 @@ def test_a_bad_configuration_is_one_line(tmp_path: Path) -> None:
         file.write_text(text)
         done = rules("--config", str(file))
         assert (done.returncode, done.stderr.count("\n")) == (2, 1)
-    assert rules("--config", str(tmp_path / "missing.yaml")).returncode == 2
+    done = rules("--config", str(tmp_path / "missing.yaml"))
+    assert (done.returncode, done.stderr.count("missing.yaml")) == (2, 1)
     assert rules("--selector", "nonsense").returncode == 2
+    assert rules(HEADWAY_RULES_FORMAT="nonsense").returncode == 2
     assert rules("--dashboard-base-url", "ftp://grafana").returncode == 2
+
+
+def test_help_lists_what_a_configuration_may_hold() -> None:
+    """Nobody need read the code for a name, or make a mistake to be told it."""
+    text = " ".join(rules("--help").stdout.split())
+    assert [one.name for one in fields(Config) if f" {one.name} (" not in text] == []
+    assert "orchestrator 1800" in text
 
 
 def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 from pathlib import Path
@@ -10,6 +11,8 @@ import pytest
 import yaml
 from incident_tale import Tale
 from promtool import needs_promtool
+from readme_shell import needs, shell
+from sidecar_process import sidecar
 
 from headway.cli import COMMANDS
 from headway_alerts import catalogue, promql
@@ -140,3 +143,47 @@ def test_the_set_up_puts_the_run_into_a_query(tmp_path: Path) -> None:
     script = begin.group(1) + "\nPATH=$PWD:$PATH\nq 'max by (layer) (headway_restarts_total{RUN,layer=\"launcher\"})'\n"
     done = subprocess.run(["bash", "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.stdout.strip() == 'max by (layer) (headway_restarts_total{run="my-run",layer="launcher"})'
+
+
+def in_the_pod(folder: Path, script: str, **environ: str) -> str:
+    """What the set-up and then `script` print, where each container is this machine: the client does what stands behind its `--`."""
+    (folder / "bin").mkdir(exist_ok=True)
+    for client in ("kubectl", "srun"):
+        fake = folder / "bin" / client
+        skip = 'while [ "$1" != -- ]; do shift; done; shift' if client == "kubectl" else "shift 7"
+        fake.write_text(f'#!/bin/sh\n{skip}\nexec "$@"\n')
+        fake.chmod(0o755)
+    begin, elsewhere = re.findall(r"```sh\n(.*?)```", SET_UP, re.DOTALL)[:2]
+    done = shell([begin + (elsewhere if "JOB" in script else ""), script], folder, **environ)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@needs("jq")
+@pytest.mark.parametrize("where", ["", "JOB=1; export HEADWAY_STATUS_URL=$URL; "])
+def test_the_set_up_asks_the_sidecar(tmp_path: Path, where: str) -> None:
+    """By its own command, which knows certificate and password of a secured port: in a pod, and on a node of Slurm."""
+    with sidecar(tmp_path / "journals") as exporter:
+        url = f"http://127.0.0.1:{exporter.address[1]}"
+        environ = {"URL": url} if where else {"HEADWAY_STATUS_URL": url}
+        assert in_the_pod(tmp_path, f"{where}status .run", **environ) == '"testrun"\n'
+
+
+@pytest.mark.parametrize("where", ["", "JOB=1; "])
+def test_processes_are_listed_without_any_tool(tmp_path: Path, where: str) -> None:
+    """Slim images have neither `ps` nor `pgrep`: memory in kB, PID, rank and command line of each process, the largest first."""
+    with subprocess.Popen(["sleep", "60"], env={**os.environ, "LOCAL_RANK": "7"}) as process:
+        lines = [line.split() for line in in_the_pod(tmp_path, f"{where}procs").splitlines()]
+        process.kill()
+    assert [str(process.pid), "LOCAL_RANK=7", "sleep", "60"] in [line[1:] for line in lines]
+    memory = [int(line[0]) for line in lines if len(line) > 2]
+    assert memory == sorted(memory, reverse=True)
+
+
+def test_no_script_finds_itself() -> None:
+    """A pattern for `pgrep -f` that fits the command line it stands in names a shell that is gone, and `-o` PID 1: the launcher."""
+    for name, text in PAGES.items():
+        for pattern in re.findall(r"pgrep -f[a-z]* \"?([^\s\")]+)", scripts(text)):
+            assert not re.search(pattern, pattern), name
+        assert "pgrep -of" not in text
+        assert "-- kill" not in text, f"{name}: slim images have it only inside of sh"

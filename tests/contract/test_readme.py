@@ -25,6 +25,8 @@ TEXT = readme.README.read_text()
 def test_generated_sections_are_up_to_date() -> None:
     """Rendering again changes nothing; `make docs` does it."""
     assert readme.rendered(TEXT) == TEXT
+    index = readme.RUNBOOKS.read_text()
+    assert readme.rendered(index, readme.INDEX) == index
 
 
 def test_the_readme_shows_real_output() -> None:

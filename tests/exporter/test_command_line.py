@@ -28,9 +28,13 @@ def run(*options: str, **environ: str) -> subprocess.CompletedProcess[str]:
     [
         (["--listen", "nonsense"], {}, "[host]:port"),
         (["--listen", "::1:9838"], {}, "brackets"),
-        ([], {"HEADWAY_LISTEN": ":99999"}, "[host]:port"),
+        ([], {"HEADWAY_LISTEN": ":99999"}, "argument --listen or HEADWAY_LISTEN: ':99999' is no address"),
         (["--run", "../escape"], {}, "no safe file name"),
-        ([], {"HEADWAY_SILENCE_SECONDS": "soon"}, "no number of seconds"),
+        (
+            [],
+            {"HEADWAY_SILENCE_SECONDS": "soon"},
+            "argument --silence-seconds or HEADWAY_SILENCE_SECONDS: 'soon' is no",
+        ),
         (["--silence-seconds", "-1"], {}, "no number of seconds"),
         (["--pod-index", " "], {}, "--pod-index"),
         (["--no-such-option"], {}, "unrecognized arguments"),

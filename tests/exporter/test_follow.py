@@ -36,6 +36,26 @@ def line(kind: str = "sample", **fields: object) -> bytes:
     return json.dumps(event).encode() + b"\n"
 
 
+@pytest.mark.parametrize("kind", ["file", "link"])
+def test_a_folder_that_cannot_be_listed_is_told(tmp_path: Path, kind: str) -> None:
+    """It is no folder in which nobody has written yet: that counts nothing, this once until it is mended."""
+    follower = Follower(tmp_path / "journals", RUN)
+    follower.poll()
+    assert follower.dropped["unreadable"] == 0
+    if kind == "file":
+        (tmp_path / "journals").touch()
+    else:
+        (tmp_path / "journals").mkdir()
+        (tmp_path / "elsewhere").mkdir()
+        (tmp_path / "journals" / RUN).symlink_to(tmp_path / "elsewhere")
+    for _ in range(3):
+        follower.poll()
+    assert follower.dropped["unreadable"] == 1
+    (tmp_path / "journals" / ("" if kind == "file" else RUN)).unlink()
+    follower.poll()
+    assert follower.dropped["unreadable"] == 1
+
+
 def test_a_killed_process_in_the_order_of_time(tmp_path: Path) -> None:
     """Events and steps of two files come as one story, and the death comes last, by the kernel's word."""
     seen = Seen(Follower(tmp_path, RUN))

@@ -230,6 +230,13 @@ def test_a_bad_question_gets_one_line_and_exit_2(state: Path, options: list[str]
     assert words in done.stderr
 
 
+def test_only_the_folder_must_be_given() -> None:
+    """What is asked for without it is the folder, not words to search for as well."""
+    done = run("incidents")
+    assert done.returncode == 2
+    assert "required: STATE_DIR (see" in done.stderr
+
+
 def test_a_missing_folder_is_bad_usage(tmp_path: Path) -> None:
     """Both commands say which folder cannot be read."""
     for command in ("incidents", "advise"):

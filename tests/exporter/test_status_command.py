@@ -87,7 +87,12 @@ def test_it_is_let_in_by_certificate_and_password(tmp_path: Path) -> None:
         (["ftp://localhost"], 2, "expected http://HOST:PORT"),
         (["http://localhost:99999"], 2, "cannot be asked"),
         (["http://user:word@localhost"], 2, "expected http://HOST:PORT"),
-        (["--ca-file", "/none", "https://localhost"], 2, "No such file"),
+        (["--ca-file", "/none", "https://localhost"], 2, "/none cannot be used: No such file"),
+        (
+            ["--ca-file", "/etc/hostname", "--cert-file", "/none", "https://localhost"],
+            2,
+            "/etc/hostname cannot be used",
+        ),
         (["--key-file", "/none", "https://localhost"], 2, "needs --cert-file"),
         (["--password-file", "/none"], 2, "/none: No such file"),
         (["localhost:9838"], 2, "localhost:9838 is neither a folder nor the address of a sidecar"),

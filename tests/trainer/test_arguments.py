@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from headway_trainer import config as config_module
-from headway_trainer.arguments import all_options, parse_args
+from headway_trainer.arguments import all_options, parse_args, variables_without_effect
 from headway_trainer.config import TrainConfig
 
 if TYPE_CHECKING:
@@ -152,6 +152,16 @@ def test_a_bad_environment_variable_gets_one_clear_line(
     """What a pod's manifest sets is checked like an option."""
     monkeypatch.setenv("HEADWAY_TRAIN_STEPS", "many")
     assert complaint([], capsys) == "--steps: must be a whole number, got many"
+
+
+def test_a_misspelt_variable_is_told() -> None:
+    """It would train with the default all the same; that of another program, or of Kubernetes for a service, gets a line and no more."""
+    known = [f"HEADWAY_TRAIN_{option.key.replace('.', '__').upper()}" for option in all_options()]
+    assert variables_without_effect([*known, "HEADWAY_TRAIN_CONFIG", "HEADWAY_TRAINER_PORT", "PATH"]) == []
+    assert variables_without_effect(["HEADWAY_TRAIN_STPS", "HEADWAY_TRAIN_OPTIMIZER_LR"]) == [
+        "HEADWAY_TRAIN_OPTIMIZER_LR has no effect: no such option; did you mean HEADWAY_TRAIN_OPTIMIZER__LR?",
+        "HEADWAY_TRAIN_STPS has no effect: no such option; did you mean HEADWAY_TRAIN_STEPS?",
+    ]
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

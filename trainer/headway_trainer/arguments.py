@@ -27,7 +27,7 @@ from jsonargparse import ArgumentParser, Namespace
 from headway_trainer.config import ConfigError, TrainConfig
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
 Section = TypeVar("Section")
 
@@ -119,6 +119,14 @@ def read(argv: Sequence[str], *, prog: str) -> TrainConfig:
     config = _build(TrainConfig, namespace)
     _check_files(config)
     return config
+
+
+def variables_without_effect(names: Iterable[str]) -> list[str]:
+    """A line for each variable that looks like an option's and is none: only a line, since Kubernetes sets some of its own."""
+    known = [f"{ENVIRONMENT_PREFIX}_{option.key.replace('.', '__').upper()}" for option in all_options()]
+    known.append(f"{ENVIRONMENT_PREFIX}_CONFIG")
+    unknown = sorted(name for name in names if name.startswith(f"{ENVIRONMENT_PREFIX}_") and name not in known)
+    return [f"{name} has no effect: no such option{_did_you_mean(name, known)}" for name in unknown]
 
 
 def build_parser(prog: str) -> ArgumentParser:

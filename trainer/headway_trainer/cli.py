@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from headway_trainer.arguments import exit_with, parse_args
+from headway_trainer.arguments import exit_with, parse_args, variables_without_effect
 from headway_trainer.config import ConfigError
 
 if TYPE_CHECKING:
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 IN_PROCESS_STORE_PORT_OFFSET: Final = 2
 """Ports as in NVRx's examples: MASTER_PORT is the launcher's, + 2 the in-process layer's."""
 
+_log = logging.getLogger(__name__)
+
 PYNVML_WARNING: Final = "The pynvml package is deprecated"
 
 
@@ -35,6 +37,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     ensure_rank_variables()
     _log_with_rank()
+    if os.environ["RANK"] == "0":
+        for line in variables_without_effect(os.environ):
+            _log.warning(line)
     try:
         resources = _open(config)
     except ConfigError as error:

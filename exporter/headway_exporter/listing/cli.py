@@ -135,8 +135,12 @@ def _parser(now: float) -> Parser:
         "STEPS what had to be done again, LOST rank-time. "
         "Times are UTC. Exit codes: 0 fine, also when nothing fits; 1 the output cannot be written; 2 bad usage.",
     )
-    parser.add_argument("folder", type=Path, metavar="STATE_DIR", help="the sidecars' state folder (HEADWAY_STATE_DIR)")
-    parser.add_argument("words", nargs="*", metavar="WORD", help="only incidents in whose records these words stand")
+    parser.add_argument(
+        "folder", type=Path, metavar="STATE_DIR", help="the folder that the sidecars have as --state-dir"
+    )
+    parser.add_argument(
+        "words", nargs="*", default=[], metavar="WORD", help="only incidents in whose records these words stand"
+    )
     _several(parser, "--run", str, "GLOB", "only runs of this name; * and ? fit anything")
     parser.add_argument(
         "--since",

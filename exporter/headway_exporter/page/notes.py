@@ -20,7 +20,7 @@ LATE_SECONDS: Final = 600.0
 DROPPED: Final = {
     "other_run": "journals of another run lie in the folder: give trainer and sidecar the same HEADWAY_RUN",
     "bad_ring": "files of steps that are none: is the folder on a disk that fails, or written by somebody else?",
-    "unreadable": "files that cannot be opened: the sidecar's user must be able to read what the trainer's writes",
+    "unreadable": "files or folders that cannot be opened: the sidecar's user must be able to read what the trainer's writes",
     "version": "events of a newer format: the sidecar must be at least as new as the recorder",
     "unknown_kind": "events of kinds that this version does not know: the sidecar must be at least as new as the recorder",
     "malformed": "events that make no sense; the log shows the first of them",

@@ -6,11 +6,13 @@ import base64
 import http.client
 import ssl
 import time
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 MOST_BYTES: Final = 16 << 20
@@ -58,8 +60,6 @@ def ask(url: str, path: str, access: Access, seconds: float) -> tuple[int, bytes
         connection = _connection(parts.scheme, parts.hostname, parts.port, access, seconds)
     except ValueError as error:
         raise AskError(f"{url!r} cannot be asked: {error}", usage=True) from error
-    except OSError as error:
-        raise AskError(f"the certificates cannot be used: {error.strerror or error}", usage=True) from error
     try:
         connection.request("GET", path, headers=_headers(access))
         answer = connection.getresponse()
@@ -84,12 +84,24 @@ class _Secure(http.client.HTTPSConnection):
 def _connection(scheme: str, host: str, port: int | None, access: Access, seconds: float) -> http.client.HTTPConnection:
     if scheme == "http":
         return http.client.HTTPConnection(host, port, timeout=seconds)
-    context = ssl.create_default_context(cafile=access.ca_file)
+    with _blamed(access.ca_file):
+        context = ssl.create_default_context(cafile=access.ca_file)
     if access.cert_file is not None:
-        context.load_cert_chain(access.cert_file, access.key_file, password=_nobody_to_ask)
+        with _blamed(access.cert_file, access.key_file):
+            context.load_cert_chain(access.cert_file, access.key_file, password=_nobody_to_ask)
     made = _Secure(host, port, timeout=seconds, context=context)
     made.trust, made.server_name = context, access.server_name
     return made
+
+
+@contextmanager
+def _blamed(*files: Path | None) -> Iterator[None]:
+    """OpenSSL does not say which file it could not use."""
+    try:
+        yield
+    except OSError as error:
+        names = " with ".join(str(file) for file in files if file is not None)
+        raise AskError(f"{names} cannot be used: {error.strerror or error}", usage=True) from error
 
 
 def _headers(access: Access) -> dict[str, str]:

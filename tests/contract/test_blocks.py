@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 OTHERS = {
+    "--enable-feature": "prometheus",
     "--backoff": "python -m headway_trainer.orchestrator",
     "--ft-cycle-info-dir": "ft_launcher, from 0.6 on",
     "--ft-rank-heartbeat-timeout": "ft_launcher",

@@ -50,6 +50,7 @@ class Story:
     restarts: Counter[str] = field(default_factory=Counter)
     settings: dict[str, Any] = field(default_factory=lambda: {"heartbeat_rank_seconds": 8.0, "model": "llama3-8b"})
     open: dict[str, Any] | None = None
+    saves: dict[str, int] = field(default_factory=lambda: {"committed": 20, "failed": 0, "aborted": 1})
 
     def spends(self, seconds: float, **shares: float) -> None:
         """All ranks spend this time on these states."""
@@ -243,7 +244,7 @@ class Story:
                 "durable_step": self.durable,
                 "committed_wall": self.wall,
                 "content_wall": self.wall,
-                "saves": {"committed": 20, "failed": 0, "aborted": 1},
+                "saves": self.saves,
                 "requests": 21,
                 "interval_steps": 25,
                 "interval_seconds": 2.5,

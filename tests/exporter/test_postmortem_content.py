@@ -382,6 +382,17 @@ def test_a_start_comes_after_what_would_end_it_again(tmp_path: Path) -> None:
     assert told(once, tmp_path / "b", LATER).actions[0].title == "Start the job again"
 
 
+@pytest.mark.parametrize(
+    ("failed", "aborted", "asked"), [(0, 9, False), (2, 0, False), (3, 0, True)], ids=["cut short", "few", "often"]
+)
+def test_saves_that_a_failure_cut_short_are_no_fault_of_the_storage(
+    tmp_path: Path, failed: int, aborted: int, asked: bool
+) -> None:
+    """A job that is told to end leaves its saves unfinished: nobody needs to look at quotas for that."""
+    story = Story(saves={"committed": 9, "failed": failed, "aborted": aborted}).starts().trains(90).ends()
+    assert ("Find out why saves fail" in titles(told(story, tmp_path))) is asked
+
+
 def test_more_saves_are_not_asked_for_where_the_advice_is_to_make_fewer(tmp_path: Path) -> None:
     """A loss to replay or detection names what weighs it against its price, and asks for no change itself."""
     story = Story().starts().trains(20).fails(steps_lost=400, detect=60.0).trains(20).ends()

@@ -211,12 +211,14 @@ def _saves(findings: Findings) -> Iterator[Action]:
     saves = Counter[str]()
     for pod in findings.run.pods:
         saves |= Counter(dict(pod.checkpoint.saves))  # every pod hears of every save
-    bad, ended = saves["failed"] + saves["aborted"], sum(saves.values())
-    if saves["failed"] >= OFTEN or (ended >= OFTEN and bad > ended / 5):
+    failed, ended = (
+        saves["failed"],
+        sum(saves.values()),
+    )  # an aborted one fell victim to a failure, which has its own line
+    if failed >= OFTEN or (ended >= OFTEN and failed > ended / 5):
         yield Action(
             "Find out why saves fail",
-            f"Of {units.whole(ended)} saves {units.whole(saves['failed'])} failed and {units.whole(saves['aborted'])} were aborted: free "
-            "space, quota and the storage's own log.",
+            f"{units.whole(failed)} of {units.whole(ended)} saves failed: free space, quota and the storage's own log.",
         )
 
 

@@ -18,6 +18,7 @@ from headway.cli import COMMANDS
 from headway_alerts import catalogue, promql
 from headway_alerts.config import Config
 from headway_alerts.model import Recording
+from headway_exporter.schema import METRICS
 from headway_exporter.status import status
 
 FOLDER = Path(__file__).parents[2] / "alerts" / "runbooks"
@@ -79,6 +80,15 @@ def test_metrics_and_labels_in_commands_exist(name: str) -> None:
     for query in queries(PAGES[name]):
         assert "RUN" in query, query
         promql.finished(name, query.replace("RUN", 'run="demo"'), "", RECORDED)
+
+
+@pytest.mark.parametrize("name", sorted(PAGES))
+def test_a_first_count_is_seen(name: str) -> None:
+    """A counter that appears with its first count has not risen since, for `increase`: the one restart of the night would be missing."""
+    for query in queries(PAGES[name]):
+        for selected, metric, window in re.findall(r"increase\(((headway_\w+_total)\{[^}]*\})\[(\w+)\]", query):
+            if "none yet" in METRICS[metric].absent:
+                assert f"{selected} unless {selected} offset {window} or increase(" in query, query
 
 
 @needs_promtool

@@ -141,7 +141,8 @@ def exit_text(code: int) -> str:
 
 
 def _evidence(kind: EvidenceKind, event: Event, text: str, slot: int | None = None, **more: Any) -> Evidence:
-    return Evidence(kind, event.mono, event.wall, text[:_TEXT_LIMIT], slot, **more)
+    shown = text if len(text) <= _TEXT_LIMIT else f"{text[: _TEXT_LIMIT - 1]}…"
+    return Evidence(kind, event.mono, event.wall, shown, slot, **more)
 
 
 def _caught(slot: Slot, event: Event) -> Evidence:

@@ -132,6 +132,16 @@ def test_a_hang_keeps_what_named_its_rank(collective_of: dict[int, bool], text: 
     ]
 
 
+@pytest.mark.parametrize(("length", "end"), [(100, "aa"), (400, "a…")])
+def test_a_text_that_is_cut_says_so(length: int, end: str) -> None:
+    """A message that breaks off in a word is not told as if it were all of it."""
+    story = Story()
+    story.caught(0, story.running() + 0.1, message="a" * length)
+    (sign,) = story.pod.failures.recoveries[0].evidence
+    assert sign.text.endswith(end)
+    assert len(sign.text) <= 160
+
+
 def test_a_death_needs_no_standing() -> None:
     """Where the others stood says nothing about a rank that was killed."""
     story = Story()

@@ -9,6 +9,7 @@ import re
 import shlex
 import ssl
 import subprocess
+import urllib.error
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
@@ -177,7 +178,9 @@ def test_sidecar_probe_and_prometheus_agree_on_certificates(tmp_path: Path) -> N
     (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
     pod.mount(held)
     with pod.serving(held) as sidecar:
-        with pytest.raises(OSError, match=r"(?i)certificate required"):
+        with pytest.raises(
+            (urllib.error.URLError, ConnectionError)
+        ):  # TLS' alert, or no more than the end that comes after it
             sidecar.get("/healthz")
         done = pod.probed(held)
         assert (done.returncode, done.stderr) == (0, "")

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 NAME: Final = "headway"
 """In the certificate."""
+REFUSED: Final = (ssl.SSLError, urllib.error.URLError, ConnectionError)
+"""TLS' alert, in whichever moment it is read, or no more than the end that comes after it."""
 PLACES: Final = {"/run/headway": "journals", "/var/lib/headway": "state", "/etc/headway": "mounted"}
 
 
@@ -178,9 +180,7 @@ def test_sidecar_probe_and_prometheus_agree_on_certificates(tmp_path: Path) -> N
     (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
     pod.mount(held)
     with pod.serving(held) as sidecar:
-        with pytest.raises(
-            (urllib.error.URLError, ConnectionError)
-        ):  # TLS' alert, or no more than the end that comes after it
+        with pytest.raises(REFUSED):
             sidecar.get("/healthz")
         done = pod.probed(held)
         assert (done.returncode, done.stderr) == (0, "")

@@ -144,7 +144,7 @@ class Fleet:
     runs: int
     pods: int
     end: float
-    health: bool = False
+    gpus: bool = False
     """With metrics of GPUs, hosts, network cards and volumes."""
 
     @property
@@ -166,13 +166,13 @@ class Fleet:
         for number, (run, index) in enumerate(itertools.product(self.kinds, range(self.pods))):
             kind = KINDS[self.kinds[run]]
             told = _told(
-                kind.acts if index == 0 else kind.heard, self.pods, self.end, kind.gone and index == 0, self.health
+                kind.acts if index == 0 else kind.heard, self.pods, self.end, kind.gone and index == 0, self.gpus
             )
             yield PodSeries(run, index, number, told)
 
 
 @cache
-def _told(acts: str, pods: int, end: float, gone: bool, health: bool) -> tuple[Series, ...]:
+def _told(acts: str, pods: int, end: float, gone: bool, gpus: bool) -> tuple[Series, ...]:
     tape = Tape(RANKS, pods=pods)
     tape.world_size = RANKS * pods
     tape.tell(acts)
@@ -180,7 +180,7 @@ def _told(acts: str, pods: int, end: float, gone: bool, health: bool) -> tuple[S
     names = {text: None for scrape in scraped for text in scrape}
     found = [Series(labels, _staled([scrape.get(labels) for scrape in scraped])) for labels in names]
     served = frozenset(dict(one.labels)["__name__"] for one in found)
-    found += [Series(labels, (_well(labels),) * SCRAPES) for labels in (_unserved(served) if health else ())]
+    found += [Series(labels, (_well(labels),) * SCRAPES) for labels in (_unserved(served) if gpus else ())]
     return tuple(_until(one, SCRAPES - 40) if gone else one for one in found)
 
 
@@ -227,18 +227,23 @@ def _until(series: Series, last: int) -> Series:
 
 
 def _unserved(served: frozenset[str]) -> Iterator[Labels]:
-    """Series of metrics that are on GPUs, hosts, cards and volumes, with their closed sets of labels or a few made-up values."""
+    """Series of what instruments measure, all being well, with their closed sets of labels or a few made-up values."""
     for metric in METRICS.values():
-        if metric.name.startswith(("headway_gpu_", "headway_host_", "headway_nic_", "headway_storage_")) and not any(
-            name.startswith(metric.name) for name in served
-        ):
-            yield from _combinations(metric)
+        measured = metric.name.startswith(_MEASURED) and not metric.name.startswith(_ONLY_IN_TROUBLE)
+        if measured and not any(name.startswith(metric.name) for name in served):
+            yield from (labels for labels in _combinations(metric) if not _OF_OTHERS & set(labels))
 
 
 def _well(labels: Labels) -> float:
     """A value that alarms nobody."""
     name = dict(labels)["__name__"]
-    return 1.0 if name.endswith(("_up", "_bytes", "_links_active")) and "used" not in name else 0.0
+    return 1.0 if name.endswith(("_up", "_bytes", "links_active", "_available_ratio")) and "used" not in name else 0.0
+
+
+_MEASURED: Final = ("headway_gpu_", "headway_host_", "headway_nic_", "headway_storage_")
+_ONLY_IN_TROUBLE: Final = "headway_gpu_xid_"
+_OF_OTHERS: Final = {("kind", "receive"), ("kind", "integrity")}
+"""Kinds of NVLink errors that GPUs of another generation count."""
 
 
 _MADE_UP: Final = {

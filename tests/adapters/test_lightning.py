@@ -149,6 +149,7 @@ def test_looking_for_a_learning_rate_is_part_of_the_start(tmp_path: Path, when: 
     assert seen.saves("requested") == seen.saves("committed") == [8, 16]
     (loaded,) = (event for _, event in seen.events if event.fields.get("stage") == "loaded")
     assert seen.began_ns[0] / 1e9 >= loaded.mono
+    assert "seconds" not in loaded.fields
 
 
 def test_a_callback_given_twice_records_once(tmp_path: Path) -> None:

@@ -91,9 +91,10 @@ class HeadwayCallback(_Callback):  # type: ignore[misc]  # Lightning may be miss
 
     @never_raises
     def on_load_checkpoint(self, _trainer: Any, _module: Any, checkpoint: Any) -> None:
-        """The checkpoint was read, and will be restored."""
-        if self._loop is not None:
-            self._restored = (int(checkpoint["global_step"]), time.monotonic() - self._set_up)
+        """The checkpoint was read, and will be restored. The tuner's comes later, or is one of before the first step."""
+        step = int(checkpoint["global_step"])
+        if self._loop is not None and self._restored is None and step > 0:
+            self._restored = (step, time.monotonic() - self._set_up)
 
     @never_raises
     def on_sanity_check_start(self, *_: Any) -> None:

@@ -534,7 +534,7 @@ class Pod:
         self.ledger.failed(_ns(evidence.at))
 
     def _recover(self, evidence: Evidence) -> None:
-        markers = self._markers()
+        markers = self._markers(evidence.slot)
         began = self.failures.fail(
             evidence,
             tip=self.ledger.tip or 0,
@@ -549,12 +549,12 @@ class Pod:
             nic_join.began(self.failures, self.nics)
         self._out_of_memory(evidence.at, evidence.wall, self.failures.limits.oom_before_seconds)
 
-    def _markers(self) -> tuple[Marker, ...]:
-        """Where the ranks stand."""
+    def _markers(self, named: int | None = None) -> tuple[Marker, ...]:
+        """Where the ranks stand that take part, and the one in the slot that is `named`."""
         return tuple(
             signs.marker(slot, self.ledger.slot(slot.number).state)
             for slot in self.slots.values()
-            if slot.life is not None and slot.takes_part
+            if slot.life is not None and (slot.takes_part or (slot.gone and slot.number == named))
         )
 
     def _out_of_memory(self, at: float, wall: float, within_seconds: float) -> None:

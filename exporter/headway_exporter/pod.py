@@ -282,15 +282,26 @@ class Pod:
         if slot.step_end <= slot.began:
             self._leave_out(slot, begin)
         slot.complete(record.step, end)
-        was_open = self.failures.recovering
-        self.failures.step(slot, begin, end, record.step, above_mark=above)
-        if was_open is not None and was_open.closed is not None:
-            self.checkpoints.resumed()
-        self.checkpoints.first_step()
+        self._trains(slot, begin, end, record.step, above_mark=above)
         if leads:  # one rank speaks for all: a rollback takes them all back
             newest = self.failures.recoveries[-1] if self.failures.recoveries else None
             context, wall = self.losses_depend_on(slot), self.wall_of(end)
             self.replay_checks.step(record.step, record.loss, context, newest, wall=wall)
+
+    def _trains(self, slot: Slot, begin: float, end: float, step: int, *, above_mark: bool) -> None:
+        was_open = self.failures.recovering
+        self.failures.step(slot, begin, end, step, above_mark=above_mark)
+        if was_open is not None and was_open.closed is not None:
+            self.checkpoints.resumed()
+        self.checkpoints.first_step()
+
+    def _trained_unseen(self, slot: Slot, at: float, step: int) -> None:
+        """The process tells of steps up to this one that no record told of: nobody knows how long they took, but training goes on."""
+        self.ledger.slot(slot.number).reached(_ns(at), step)
+        above, self.mark = step > self.mark, max(self.mark, step)
+        self.steps.reached(step, at)
+        slot.complete_unseen(at)
+        self._trains(slot, at, at, step, above_mark=above)
 
     def _death(self, seen: DeathSeen) -> None:
         slot = self.slots.get(seen.slot)
@@ -574,7 +585,7 @@ class Pod:
             return
         books = self.ledger.slot(slot.number)
         if stage in ("requested", "committed") and slot.saves(step, books.tip):
-            books.reached(_ns(event.mono), step - 1)  # the newest may be the one that it is in
+            self._trained_unseen(slot, event.mono, step - 1)  # the newest may be the one that it is in
         if stage == "loaded":
             if self._again:
                 self._begins_again(step)
@@ -589,7 +600,7 @@ class Pod:
         slot.sample(event)
         step, books = event.fields.get("step"), self.ledger.slot(slot.number)
         if step is not None and slot.tells_more(step, books.tip):
-            books.reached(_ns(event.mono), step - 1)  # the newest may yet be on its way through the ring
+            self._trained_unseen(slot, event.mono, step - 1)  # the newest may yet be on its way through the ring
         self._writer_dropped(slot, event.fields)
         self.info.phase_gaps_seen(event.fields.get("phase_gaps", {}))
         self.container.sample(slot.number, event)

@@ -287,15 +287,26 @@ class Pod:
         if slot.step_end <= slot.began:
             self._leave_out(slot, begin)
         slot.complete(record.step, end)
-        was_open = self.failures.recovering
-        self.failures.step(slot, begin, end, record.step, above_mark=above)
-        if was_open is not None and was_open.closed is not None:
-            self.checkpoints.resumed()
-        self.checkpoints.first_step()
+        self._trains(slot, begin, end, record.step, above_mark=above)
         if leads:  # one rank speaks for all: a rollback takes them all back
             newest = self.failures.recoveries[-1] if self.failures.recoveries else None
             context, wall = self.losses_depend_on(slot), self.wall_of(end)
             self.replay_checks.step(record.step, record.loss, context, newest, wall=wall)
+
+    def _trains(self, slot: Slot, begin: float, end: float, step: int, *, above_mark: bool) -> None:
+        was_open = self.failures.recovering
+        self.failures.step(slot, begin, end, step, above_mark=above_mark)
+        if was_open is not None and was_open.closed is not None:
+            self.checkpoints.resumed()
+        self.checkpoints.first_step()
+
+    def _trained_unseen(self, slot: Slot, at: float, step: int) -> None:
+        """The process tells of steps up to this one that no record told of: nobody knows how long they took, but training goes on."""
+        self.ledger.slot(slot.number).reached(_ns(at), step)
+        above, self.mark = step > self.mark, max(self.mark, step)
+        self.steps.reached(step, at)
+        slot.complete_unseen(at)
+        self._trains(slot, at, at, step, above_mark=above)
 
     def _death(self, seen: DeathSeen) -> None:
         slot = self.slots.get(seen.slot)
@@ -539,7 +550,7 @@ class Pod:
         self.ledger.failed(_ns(evidence.at))
 
     def _recover(self, evidence: Evidence) -> None:
-        markers = self._markers()
+        markers = self._markers(evidence.slot)
         began = self.failures.fail(
             evidence,
             tip=self.ledger.tip or 0,
@@ -554,12 +565,12 @@ class Pod:
             nic_join.began(self.failures, self.nics)
         self._out_of_memory(evidence.at, evidence.wall, self.failures.limits.oom_before_seconds)
 
-    def _markers(self) -> tuple[Marker, ...]:
-        """Where the ranks stand."""
+    def _markers(self, named: int | None = None) -> tuple[Marker, ...]:
+        """Where the ranks stand that take part, and the one in the slot that is `named`."""
         return tuple(
             signs.marker(slot, self.ledger.slot(slot.number).state)
             for slot in self.slots.values()
-            if slot.life is not None and slot.takes_part
+            if slot.life is not None and (slot.takes_part or (slot.gone and slot.number == named))
         )
 
     def _out_of_memory(self, at: float, wall: float, within_seconds: float) -> None:
@@ -579,7 +590,7 @@ class Pod:
             return
         books = self.ledger.slot(slot.number)
         if stage in ("requested", "committed") and slot.saves(step, books.tip):
-            books.reached(_ns(event.mono), step - 1)  # the newest may be the one that it is in
+            self._trained_unseen(slot, event.mono, step - 1)  # the newest may be the one that it is in
         if stage == "loaded":
             if self._again:
                 self._begins_again(step)
@@ -594,7 +605,7 @@ class Pod:
         slot.sample(event)
         step, books = event.fields.get("step"), self.ledger.slot(slot.number)
         if step is not None and slot.tells_more(step, books.tip):
-            books.reached(_ns(event.mono), step - 1)  # the newest may yet be on its way through the ring
+            self._trained_unseen(slot, event.mono, step - 1)  # the newest may yet be on its way through the ring
         self._writer_dropped(slot, event.fields)
         self.info.phase_gaps_seen(event.fields.get("phase_gaps", {}))
         self.container.sample(slot.number, event)

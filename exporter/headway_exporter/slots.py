@@ -160,6 +160,10 @@ class Slot:
         self.step, self.step_end = step, at
         self.told = step
 
+    def complete_unseen(self, at: float) -> None:
+        """Steps of the current life that no record tells of: it is not known which is the last."""
+        self.step, self.step_end = None, at
+
     def replaced(self, pid: int | None) -> float | None:
         """When the successor of that process started; None: it had none, or that was long ago."""
         known = zip(reversed(self.former_pids), reversed(self.replaced_at), strict=False)

@@ -66,6 +66,11 @@ class Steps:
             self._baseline.extend(seconds[-BASELINE_STEPS:])
             self.contention.fold_run(run, saving_until)
 
+    def reached(self, step: int, at: float) -> None:
+        """It was complete at that time, whenever that was: there is no record of it."""
+        if self.completed is None or at > self.completed:
+            self.step, self.completed = step, at
+
     def came_back(self, step: int) -> None:
         """The weights are those of an earlier step now."""
         self.step = step

@@ -130,3 +130,25 @@ def test_a_death_that_was_none_is_no_leave() -> None:
     story.enter(33.0, 1, incarnation="second", load=10)
     story.steps(33.0, 0, 1, first=13, last=14)
     assert [marker.slot for marker in story.pod._markers()] == [0, 1]
+
+
+def test_the_launcher_may_tell_late_of_a_rank_that_is_gone() -> None:
+    """It looks every few seconds: the others may have trained on in process before it sees the death and starts all anew."""
+    story = Story()
+    story.first_rank = 8
+    story.world_size = 11
+    story.running(slots=(0, 1, 2))
+    end = story.pod.now
+    story.die(1, end + 1)
+    story.enter(end + 2, 0, 2, incarnation="fewer", load=10, iteration=1)
+    end = story.steps(end + 3, 0, 2, first=11, last=12)
+    story.event(None, "worker_exited", end + 0.5, local_rank=1, pid=story.pid(1), exit_code=-9)
+    story.event(None, "worker_group_failed", end + 0.6, restarts_left=3, restarts_limit=3)
+    for slot in (0, 2):
+        story.die(slot, end + 0.7)
+    story.start(end + 3, 0, 1, 2, cycle=1)
+    story.enter(end + 5, 0, 1, 2, incarnation="all", load=10)
+    story.steps(end + 6, 0, 1, 2, first=11, last=12)
+    assert [found[1:3] for found in story.recoveries] == [("process_killed", 9), ("process_killed", 9)]
+    assert dict(story.pod.failures.rank_failures)[9] >= 1
+    assert 1 not in story.pod.failures.rank_failures

@@ -15,11 +15,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import numpy as np
 import pytest
-import torch
 
 from headway import Recorder, Step
 from headway._version import __version__
@@ -230,41 +228,6 @@ def test_an_exception_that_takes_no_attribute_is_recorded_once(make: Make, error
         f"{__name__}.{type(error).__name__}"
     ]
     assert recorder.dropped == 0
-
-
-def test_numbers_of_other_libraries_cost_no_event(tmp_path: Path) -> None:
-    """A trainer that counts in numpy or in tensors, or by a division, is recorded like any other: start, fault, checkpoints and end."""
-    step = torch.tensor(7)
-    environ = {"HEADWAY_DIR": str(tmp_path), "HEADWAY_RUN": "run", "HEADWAY_SAMPLE_SECONDS": "0"}
-    settings: dict[str, Any] = {
-        "total_steps": np.int64(9),
-        "soft_timeout_seconds": np.float32(0.5),
-        "who": object(),
-        "in": tmp_path,
-    }
-    recorder = Recorder.from_env(environ=environ, settings=settings)
-    try:
-        for number in (np.int64(5), 6.0, step):
-            with recorder.step(number):
-                pass
-        recorder.fault_caught(ValueError("boom"))
-        recorder.checkpoint("committed", step=6.0, bytes=np.int64(3), seconds=np.float32(0.5), verified=np.bool_(True))
-        recorder.checkpoint("failed", step=7, reason=OSError("full"))  # type: ignore[arg-type]
-        recorder.train_finished(step)
-    finally:
-        recorder.close()
-    started, caught, committed, failed, finished, _ = events(recorder)
-    assert started.kind == "process_started"
-    assert {name: started.fields["settings"][name] for name in ("total_steps", "soft_timeout_seconds", "in")} == {
-        "total_steps": 9,
-        "soft_timeout_seconds": 0.5,
-        "in": str(tmp_path),
-    }
-    assert (caught.fields["type"], caught.fields["step"]) == ("ValueError", 7)
-    assert committed.fields == {"stage": "committed", "step": 6, "bytes": 3, "seconds": 0.5, "verified": True}
-    assert failed.fields["reason"] == "full"
-    assert finished.fields == {"step": 7}
-    assert [record.step for record in records(recorder)] == [5, 6, 7]
 
 
 def test_a_loss_that_is_no_number_costs_only_itself(make: Make) -> None:

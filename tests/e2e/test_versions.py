@@ -96,6 +96,17 @@ def test_interruption_records(outcome: harness.Outcome) -> None:
         assert {"rank": 1, "kind": "EXCEPTION"} in records
 
 
+def test_asynchronous_saves(outcome: harness.Outcome) -> None:
+    """Saves are written behind training's back by a process that is known, and the last one is durable."""
+    assert outcome.status["checkpoint"]["durable_step"] == STEPS
+    assert outcome.status["checkpoint"]["saves"]["failed"] == 0
+    for slot in (0, 1):
+        written = [told["step"] for told in harness.checkpoints_of_rank(outcome, slot) if told["stage"] == "written"]
+        assert STEPS in written
+        queues = [dict(event.fields) for event in events(outcome, f"slot-{slot}", "queue")]
+        assert any(one["depth"] > 0 and one["writer_alive"] and one["writer_pid"] for one in queues)
+
+
 def test_what_every_launcher_says(outcome: harness.Outcome) -> None:
     """The signal of a worker that died, a hang by its heartbeat and its slot, the restarts that are left."""
     exits, missed, failed = (

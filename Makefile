@@ -31,9 +31,10 @@ demo: $(STAMP)  ## train on real text, break it four times, watch it recover (3 
 stack: $(STAMP)  ## the demo with Prometheus and Alertmanager, which must be installed: which alerts come, go, and tell whom
 	$(BIN)/headway demo --stack
 
-test: $(STAMP)  ## every test that this machine can run: first those that bear company, then the others
+test: $(STAMP)  ## every test that this machine can run: first those that bear company, then those that bear little, then the others
 	$(BIN)/python -m pytest -n $(TESTERS) --dist loadfile -m "not e2e and not alone"
-	$(BIN)/python -m pytest -m "e2e or alone"
+	$(BIN)/python -m pytest -n 2 -m "e2e and not alone"
+	$(BIN)/python -m pytest -m "alone"
 
 lane: $(STAMP)  ## what depends on NVRx's version, on that one: make lane NVRX=0.6.0
 	VENV=$(VENV) .ci/lane $(NVRX)

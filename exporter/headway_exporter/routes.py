@@ -31,12 +31,14 @@ class Request:
         query: what follows it.
         headers: names in lower case.
         head: whether only the head of the answer is wanted; the server sees to that.
+        client: the address that asks.
     """
 
     path: str
     query: str = ""
     headers: Mapping[str, str] = field(default_factory=dict)
     head: bool = False
+    client: str = ""
 
 
 @dataclass(frozen=True)

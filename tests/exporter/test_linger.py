@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import http.client
 import signal
 import time
 from typing import TYPE_CHECKING
@@ -81,3 +82,27 @@ def wait_until_over(exporter: Sidecar) -> None:
             exporter.samples()
         time.sleep(0.1)
     assert exporter.process.poll() == 0
+
+
+def test_each_of_two_who_scrape_is_waited_for(tmp_path: Path) -> None:
+    """A pair of Prometheus for safety: the one that missed the end would see a pod that is lost. Who looked in once is not waited for."""
+    with sidecar(tmp_path, HEADWAY_LINGER_SECONDS="60") as exporter:
+        for client in ("127.0.0.2", "127.0.0.3", "127.0.0.2", "127.0.0.3", "127.0.0.4"):
+            scraped_by(client, exporter)
+        exporter.process.send_signal(signal.SIGTERM)
+        time.sleep(0.5)
+        scraped_by("127.0.0.2", exporter)
+        time.sleep(0.5)
+        assert exporter.process.poll() is None
+        scraped_by("127.0.0.3", exporter)
+        assert exporter.process.wait(20) == 0
+
+
+def scraped_by(client: str, exporter: Sidecar) -> None:
+    """A scrape that comes from this address."""
+    connection = http.client.HTTPConnection(*exporter.address, timeout=10, source_address=(client, 0))
+    with contextlib.closing(connection):
+        connection.request("GET", "/metrics")
+        answer = connection.getresponse()
+        assert answer.status == 200
+        answer.read()

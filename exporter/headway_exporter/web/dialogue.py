@@ -5,6 +5,7 @@ from __future__ import annotations
 import email.utils
 import logging
 import ssl
+from dataclasses import replace
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
@@ -71,7 +72,7 @@ class Dialogue:
             if request is None:
                 return False
             self._admit(connection, request, rules)
-            response = self._answer(request)
+            response = self._answer(replace(request, client=connection.client))
         except RefusedError as refused:
             self._refuse(_REASONS.get(refused.status, "malformed"))
             response = Response(refused.status, TEXT, f"{refused}\n".encode(), refused.headers)

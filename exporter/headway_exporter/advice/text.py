@@ -79,9 +79,9 @@ def _settings(settings: Sequence[tuple[str, str]], width: int) -> Iterator[str]:
 
 
 def _numbers(numbers: Sequence[Number], room: int) -> str:
-    """A break comes inside one only where it is longer than a line."""
+    """A break comes between two, inside one only where it is longer than a line."""
     texts = [str(one) for one in numbers]
-    return f" {_DOT} ".join(one if len(one) > room else one.replace(" ", _FIXED) for one in texts)
+    return f"{_FIXED}{_DOT} ".join(one if len(one) > room else one.replace(" ", _FIXED) for one in texts)
 
 
 def _labelled(label: str, text: str, width: int) -> list[str]:

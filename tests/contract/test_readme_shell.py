@@ -63,7 +63,9 @@ def test_trainer_and_sidecar_meet(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(LOOP)
     journals = tmp_path / "journals"
     smaller = {"9838": str(runner.free_ports(1)), "/dev/shm/headway": str(journals)}
-    done = shell(block.commands(), tmp_path, smaller)
+    *before, look = block.commands()
+    looks = f"until {look} | grep ' 3'; do sleep 0.2; done"  # who types it gives the sidecar a second
+    done = shell([*before, looks], tmp_path, smaller)
     assert done.returncode == 0, done.stderr
     assert re.search(r'^headway_step\{.*run="my-run".*\} 3(\.0)?$', done.stdout, re.MULTILINE)
     written = {re.sub(r"\.[^.]+\.steps$", ".<life>.steps", path.name) for path in (journals / "my-run").iterdir()}

@@ -144,6 +144,7 @@ def test_durations_are_those_of_go() -> None:
         (b"[" * 2_000, "is no YAML"),
         (b"#" * (1 << 21), "has more than 1048576 bytes"),
     ],
+    ids=["empty", "cut off", "binary", "code", "twice", "in itself", "deep", "large"],
 )
 def test_a_file_that_is_no_such_file_is_said_so(tmp_path: Path, content: bytes, words: str) -> None:
     """Whatever lies there gets one line."""

@@ -131,6 +131,12 @@ run:headway_recovery_budget_seconds:max""",
     )
 
 
+def _closed_since_the_last_step(outcome: str) -> str:
+    return f"""run:headway_incident_closed_timestamp_seconds:max{{outcome="{outcome}"}}
+  > on (run) group_left ()
+  run:headway_last_step_timestamp_seconds:max"""
+
+
 def _training_stalled(config: Config) -> Alert:
     limit = f"""clamp_min(
     {config.stalled_steps:g} * run:headway_step_duration_baseline_seconds:max,
@@ -163,9 +169,9 @@ or on (run)
   and on (run)
   run:headway_active_ranks:sum == 0
   and on (run)
-  run:headway_incidents_total:max{{outcome="abandoned"}} > 0
+  {_closed_since_the_last_step("abandoned")}
   unless on (run)
-  run:headway_incidents_total:max{{outcome="cancelled"}} > 0
+  {_closed_since_the_last_step("cancelled")}
   unless on (run)
   {_ATTEMPT}
 )""",

@@ -191,6 +191,7 @@ def _incidents(seen: _Seen, config: Config) -> tuple[Recording, ...]:
             "max by (run) (pod:headway_incident_recurring:max)\nor\n0 * run:headway_incident_open:max",
         ),
         seen.max("headway_incidents_total", ("run", "outcome", "recurring")),
+        seen.max("headway_incident_closed_timestamp_seconds", ("run", "outcome")),
         seen.max("headway_restarts_total", ("run", "layer")),
         Recording(f"run:{started}:min", _RUN, f"min by (run) ({started})"),
         # Pods may expect different layers: the outermost one that any of them waits for is the one that can still help.

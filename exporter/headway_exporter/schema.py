@@ -391,6 +391,13 @@ _CATALOGUE: Final = (
         {"outcome": INCIDENT_OUTCOMES, "recurring": ("false", "true")},
     ),
     Metric(
+        "headway_incident_closed_timestamp_seconds",
+        "gauge",
+        "When an incident last had this verdict.",
+        {"outcome": INCIDENT_OUTCOMES},
+        absent="no incident has had it yet",
+    ),
+    Metric(
         "headway_incident_causes_total",
         "counter",
         "Incidents by outermost layer and first cause, counted with the verdict on the pod where they began.",

@@ -44,6 +44,14 @@ def with_(*more: Series, base: Series | None = None) -> Series:
 
 STOPPED = {one("headway_last_step_timestamp_seconds"): "0+15x40 600x360", one("headway_step"): "0+15x40 600x360"}
 """No step after 10 minutes."""
+_CLOSED = "headway_incident_closed_timestamp_seconds"
+GIVEN_UP = {
+    one("headway_last_step_timestamp_seconds"): "0+15x40 600x39 1200+15x320",
+    one("headway_step"): "0+15x40 600x39 601+15x320",
+    one("headway_ranks"): "2x39 0x360",
+    one(_CLOSED, outcome="abandoned"): "_x47 710x352",
+}
+"""All ranks are gone after 10 minutes, and nobody comes back for ten more."""
 EVAL = {
     **state("eval", values="0x39 1x360", others="1x39 0x360"),
     one("headway_state_since_timestamp_seconds"): "0x39 600x360",
@@ -262,6 +270,44 @@ CASES: tuple[Case, ...] = (
             ),
             "another pod goes on": with_(STOPPED, healthy("1")),
         },
+    ),
+    Case(
+        "HeadwayTrainingStalled",
+        with_(GIVEN_UP, {one("headway_ranks"): "2x39 0x40 2x319"}),
+        silent="12m",
+        fires="12m15s",
+        resolved="26m",
+        expected=Expected(
+            "critical",
+            "Run demo has made no step for 2m 15s",
+            "Run demo stands at step 600, where a step usually takes 1s. No restart is under way, so nobody is "
+            "mending it. Take stacks of "
+            "the ranks to see what they wait for, then restart.",
+        ),
+        near={
+            "the operator ended it": with_(GIVEN_UP, {one(_CLOSED, outcome="cancelled"): "_x47 710x352"}),
+            "given up before the last step": with_(GIVEN_UP, {one(_CLOSED, outcome="abandoned"): "_x20 300x379"}),
+            "another attempt is under way": with_(GIVEN_UP, {one(_ATTEMPT, layer="orchestrator"): "_x47 710x352"}),
+            "the run finished": with_(GIVEN_UP, state("finished", values="0x39 1x360", others="1x39 0x360")),
+        },
+    ),
+    Case(
+        "HeadwayTrainingStalled",
+        with_(
+            GIVEN_UP,
+            {one("headway_ranks"): "2x39 0x40 2x319", one(_CLOSED, outcome="cancelled"): "_x20 300x379"},
+        ),
+        silent="12m",
+        fires="12m15s",
+        resolved="26m",
+        expected=Expected(
+            "critical",
+            "Run demo has made no step for 2m 15s",
+            "Run demo stands at step 600, where a step usually takes 1s. No restart is under way, so nobody is "
+            "mending it. Take stacks of "
+            "the ranks to see what they wait for, then restart.",
+        ),
+        near={"told to end since": with_(GIVEN_UP, {one(_CLOSED, outcome="cancelled"): "_x47 710x352"})},
     ),
     Case(
         "HeadwayPhaseOverdue",

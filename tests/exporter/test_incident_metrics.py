@@ -42,6 +42,8 @@ def test_an_incident_from_failure_to_verdict() -> None:
     assert not [key for key in found if key[0] == name]
     found = samples(incidents(tale.tell("commit 12").pod))
     assert found["headway_incident_open",] == 0
+    closed = {key[1]: value for key, value in found.items() if key[0] == "headway_incident_closed_timestamp_seconds"}
+    assert closed == {"recovered": tale.pod.failures.incidents[-1].closed_wall}
     assert found["headway_incidents_total", "recovered", "false"] == 1
     assert found["headway_incident_causes_total", "launcher", "app_exception"] == 1
     assert ("headway_incident_opened_timestamp_seconds",) not in found

@@ -149,7 +149,7 @@ DASHBOARD: Final = Dashboard(
         panels.series(
             "Goodput",
             "Training and infrastructure goodput since the run began, and what became of the last five minutes. The live one falls at once "
-            "when steps are repeated, and leaves out a pod while it is gone; the other two move slowly.",
+            "when steps are repeated, and leaves out a pod until it is back; the other two move slowly.",
             queries.GOODPUTS,
             "percentunit",
             colours={"training": words.GOOD, "infrastructure": words.CALM, "live, last 5 min": words.NOTICE},
@@ -159,7 +159,7 @@ DASHBOARD: Final = Dashboard(
         panels.series(
             "Where the time went",
             "Shares of the rank-time that was booked. A stretch of time is booked when it ends, so a long outage appears at its end. "
-            "Time without a pod is booked before its new sidecar is heard, and is seen in the time since the run began only.",
+            "Time without a pod appears when its next sidecar is scraped, which needs a state folder.",
             queries.TIME_BY_STATE,
             "percentunit",
             colours=words.STATE_COLOURS,

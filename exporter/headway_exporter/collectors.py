@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from headway_exporter.health.instruments import AnyInstrument
     from headway_exporter.pod import Pod
     from headway_exporter.schema import Metric
+    from headway_exporter.seam import Seam
     from headway_exporter.store import Store
 
     Sample = tuple[str, tuple[str, ...], float | Distribution | None]
@@ -282,6 +283,8 @@ class PodCollector(Collector):
 
     def __init__(self, pod: Pod, follower: Follower, lock: threading.Lock) -> None:
         self.store: Store | None = None
+        self.seam: Seam | None = None
+        """After a long absence."""
         self.instruments: Sequence[AnyInstrument] = ()
         """What is measured here and now, which no store keeps."""
         self._pod = pod
@@ -323,15 +326,15 @@ class PodCollector(Collector):
         with self._lock:
             return self.samples()
 
-    def shown(self) -> list[Sample]:
-        """What a scrape shows now."""
-        return [*self._remembered(), *self.measured()]
+    def shown(self, client: str = "") -> list[Sample]:
+        """What a scrape from this address shows now."""
+        return [*self._remembered(client), *self.measured()]
 
     def measured(self) -> list[Sample]:
         """What the instruments measured last."""
         return list(chain.from_iterable(map(_measured, self.instruments)))
 
-    def _remembered(self) -> list[Sample]:
+    def _remembered(self, client: str) -> list[Sample]:
         store = self.store
         if store is None:
             return self._live()
@@ -340,6 +343,8 @@ class PodCollector(Collector):
         persisted = store.published.samples
         if store.trouble is not None and not store.superseded:
             persisted = with_live_gauges(persisted, self._live())
+        if self.seam is not None and client and self.seam.first(client):
+            persisted = with_live_gauges(self.seam.before, persisted)
         return [*persisted, *state(store)]
 
     def _samples(self) -> Iterator[Sample]:

@@ -51,10 +51,10 @@ class Opening:
         self._guard = threading.Lock()
         self._page: Page | None = None
 
-    def shown(self) -> list[Sample]:
+    def shown(self, client: str = "") -> list[Sample]:
         """The samples of a scrape."""
         if self.sidecar is not None:
-            return [*self.sidecar.collector.shown(), *self._refusals()]
+            return [*self.sidecar.collector.shown(client), *self._refusals()]
         return [
             ("headway_build_info", (__version__, platform.python_version()), 1),
             ("headway_collector_duration_seconds", ("state",), clock.monotonic() - self._began),

@@ -46,8 +46,8 @@ class Source(Protocol):
     def common(self) -> tuple[str, ...]:
         """Values of the labels that every series has; always the same."""
 
-    def shown(self) -> Iterable[Sample]:
-        """All samples of now."""
+    def shown(self, client: str = "") -> Iterable[Sample]:
+        """All samples of now, for the client of this address."""
 
 
 @dataclass(slots=True)
@@ -90,13 +90,13 @@ class Rendering:
         self._lock = threading.Lock()
         self._kept: OrderedDict[str, dict[str, _Rendered]] = OrderedDict()
 
-    def exposition(self, accept: str) -> tuple[bytes, str]:
-        """`(body, content type)` for an Accept header; whatever is no format is answered in the plain one."""
+    def exposition(self, accept: str, client: str = "") -> tuple[bytes, str]:
+        """`(body, content type)` for an Accept header and the address that asks; whatever is no format is answered in the plain one."""
         try:
             encode, content_type = choose_encoder(accept)
         except (TypeError, ValueError):  # a version in it that is no number
             encode, content_type = choose_encoder("")
-        found = grouped(self._source.shown())
+        found = grouped(self._source.shown(client))
         with self._lock:
             body = b"".join(self._parts(found, encode, self._of_format(content_type)))
         return body, content_type

@@ -77,7 +77,7 @@ def metrics(source: Source, catalogue: Mapping[str, Metric] = METRICS) -> Route:
     rendering = Rendering(source, catalogue)
 
     def answer(request: Request) -> Response:
-        body, content_type = rendering.exposition(request.headers.get("accept", ""))
+        body, content_type = rendering.exposition(request.headers.get("accept", ""), request.client)
         return Response(HTTPStatus.OK, content_type, body)
 
     return answer

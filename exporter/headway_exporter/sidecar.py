@@ -16,6 +16,7 @@ from headway_exporter.collectors import PodCollector
 from headway_exporter.exchange import Exchange, Patience
 from headway_exporter.observations import NANOSECONDS, StepsSeen
 from headway_exporter.resume import Where, begin, position, without_memory
+from headway_exporter.seam import ABSENCE_SECONDS, Seam
 from headway_exporter.shift import moved
 from headway_exporter.state_files import pod_folder
 from headway_exporter.status import status
@@ -87,6 +88,8 @@ class Sidecar:
             view = self._view(beginning.written_wall)
             self._store = Store(folder, run, pod_index, session, view, lost=beginning.lost)
             self.collector.store = self._store
+            if beginning.written_wall is not None and clock.wall() - beginning.written_wall > ABSENCE_SECONDS:
+                self.collector.seam = Seam(view.samples)
         self._patience = Patience(thresholds)
         self._exchange: Exchange | None = None
         if state_dir is not None and beginning.lost is None:

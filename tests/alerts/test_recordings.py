@@ -133,6 +133,28 @@ def test_time_between_failures(tmp_path: Path) -> None:
     )
 
 
+def test_time_without_a_pod_is_in_the_goodput_of_the_hour(tmp_path: Path) -> None:
+    """Ten minutes of an hour: booked when the pod is back, between its first two scrapes, of which the first is as before (`seam`)."""
+    gone, back = "_x39", 3600
+    gap = {
+        one("headway_rank_elapsed_seconds_total"): f"0+30x120 {gone} {back} {back + 1230}+30x120",
+        one("headway_rank_seconds_total", state="productive"): f"0+30x120 {gone} {back} {back + 30}+30x120",
+        one("headway_rank_seconds_total", state="down"): f"0x120 {gone} 0 1200x120",
+        **{
+            one("headway_rank_seconds_total", state=state): f"0x120 {gone} 0x121"
+            for state in ("standby", "init", "detect", "restart")
+        },
+    }
+    values = [
+        {
+            "expr": "abs(run:headway_live_goodput:ratio_rate1h - 50 / 60) < bool 0.02",
+            "eval_time": "69m",
+            "exp_samples": [{"labels": '{run="demo"}', "value": 1}],
+        }
+    ]
+    judge(tmp_path, Test("gone for ten minutes", gap, values=values), groups=(".rules",))
+
+
 def test_a_restart_that_never_ends_counts_as_bad(tmp_path: Path) -> None:
     """Its time is in no counter until it ends; a run that nobody brings back must not look ever better."""
     tape = Tape().tell("train 11-600/60, kill 1, wait 1200")

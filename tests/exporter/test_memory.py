@@ -6,6 +6,7 @@ import json
 import random
 import shutil
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -103,6 +104,32 @@ def test_no_counter_steps_back_when_sidecar_and_pod_are_gone(journals: Path, sta
     assert samples["headway_steps_total", (("kind", "productive"),)] == 12
     assert samples["headway_steps_total", (("kind", "replay"),)] == 3 + 6
     assert samples["headway_rank_seconds_total", (("state", "down"),)] > 0
+
+
+def test_after_a_long_absence_counters_are_shown_once_as_they_were(journals: Path, state: Path) -> None:
+    """A rate has no jump that is wider than its window: the time without a pod must lie between two scrapes of each who scrapes."""
+    first = trainer(journals, 0, "enter=a", "load=0", "steps=1-6", "ready", "wait", ranks=1)
+    with sidecar(journals, "--state-dir", str(state)) as exporter:
+        wait_ready(first)
+        exporter.until(lambda status: status["step"] == 6, "the steps")
+        exporter.kill()
+    first.kill()
+    first.communicate()
+    shutil.rmtree(journals / RUN)
+    path = pod_folder(state, RUN, "0") / LEDGER
+    old = read_ledger(path)
+    write_ledger(path, replace(old, written_wall=old.written_wall - 600))
+    time.sleep(1)
+    elapsed = ("headway_rank_elapsed_seconds_total", ())
+    with sidecar(journals, "--state-dir", str(state)) as exporter:
+        exporter.until(lambda status: status["state"] == "down", "the pod is seen to be gone")
+        samples = exporter.samples()
+        assert samples[elapsed] == pytest.approx(old.body["summary"]["elapsed_rank_seconds"])
+        assert samples["headway_ranks", ()] == 0  # gauges are those of now
+        assert_adds_up(samples)
+        later = exporter.samples()
+        assert_adds_up(later)
+        assert later[elapsed] > samples[elapsed] + 1
 
 
 def test_a_sidecar_that_is_killed_all_the_time_counts_what_one_that_lives_counts(journals: Path, state: Path) -> None:

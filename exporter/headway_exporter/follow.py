@@ -70,6 +70,10 @@ class Follower:
         """Set when something happened that should be looked at without delay."""
         self.caught_up = True
         """False: more can be read at once."""
+        self.dropped: Counter[str] = Counter()
+        """What could not be used, by reason, since the start: as of the last poll, replaced as a whole."""
+        self.clock_went_back = 0
+        """Events of a life that were dated before an earlier one of it, likewise."""
         self._directory = directory
         self._run = run
         self._folder = directory / run
@@ -92,6 +96,7 @@ class Follower:
         self._saved_journals: dict[str, Any] = {}
         if saved is not None:
             self._resume(saved)
+        self._tally()
 
     def poll(self) -> Batch:
         """What became known since the last poll; never raises OSError."""
@@ -114,18 +119,15 @@ class Follower:
             observations = merged([*singles, *deaths], runs)
         for seen in observations:
             self._lost_rings.note(seen, self._left_at)
+        self._tally()
         return Batch(tuple(observations), frontier, wall - mono + frontier)
 
-    @property
-    def dropped(self) -> Counter[str]:
-        """What could not be used, by reason, since the start."""
-        return sum((source.counts() for source in self._sources.values()), self._dropped.copy())
-
-    @property
-    def clock_went_back(self) -> int:
-        """Events of a life that were dated before an earlier one of it."""
-        journals = (source for source in self._sources.values() if isinstance(source, JournalSource))
-        return self._went_back + sum(source.clock_went_back for source in journals)
+    def _tally(self) -> None:
+        """Sums up for other threads, to whom sources that come and go meanwhile would make sums of neither before nor after."""
+        sources = self._sources.values()
+        self.dropped = sum((source.counts() for source in sources), self._dropped.copy())
+        journals = (source for source in sources if isinstance(source, JournalSource))
+        self.clock_went_back = self._went_back + sum(source.clock_went_back for source in journals)
 
     # From one sidecar to the next.
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import sys
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
@@ -308,3 +311,35 @@ def test_files_that_wait_for_a_longer_one_stay_small(tmp_path: Path, folder: Pat
 def weight(seen: object) -> int:
     """How many steps an observation stands for."""
     return len(seen) if isinstance(seen, (Run, StepsSeen)) else isinstance(seen, StepSeen)
+
+
+def test_scrapes_may_read_the_counts_while_files_come_and_go(tmp_path: Path, folder: Path) -> None:
+    """A sum over sources that change meanwhile failed, or stepped back for a moment."""
+    follower = Follower(tmp_path, RUN)
+    seen, done = [0], threading.Event()
+
+    def scrape() -> None:
+        over = False
+        while not over:
+            over = done.is_set()
+            seen.append(follower.dropped["version"])
+            assert follower.clock_went_back == 0
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    with ThreadPoolExecutor(1) as pool:
+        scraping = pool.submit(scrape)
+        try:
+            for round_ in range(20):
+                for slot in range(8):
+                    journal = folder / f"slot-{slot}.jsonl"
+                    journal.unlink(missing_ok=True)
+                    journal.write_bytes(line(v=999))
+                follower.poll()
+                assert follower.dropped["version"] <= 8 * (round_ + 1)
+        finally:
+            done.set()
+            sys.setswitchinterval(before)
+        scraping.result(30)
+    assert seen == sorted(seen)
+    assert seen[-1] > 0

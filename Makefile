@@ -36,7 +36,7 @@ test: $(STAMP)  ## every test that this machine can run: first those that bear c
 	$(BIN)/python -m pytest -n 2 -m "e2e and not alone"
 	$(BIN)/python -m pytest -m "alone"
 
-lane: $(STAMP)  ## what depends on NVRx's version, on that one: make lane NVRX=0.6.0
+lane: $(STAMP)  ## the end-to-end tests on another version of NVRx: make lane NVRX=0.6.0
 	VENV=$(VENV) .ci/lane $(NVRX)
 
 lint: $(STAMP)  ## ruff

@@ -189,7 +189,7 @@ def incidents(pod: Pod) -> Iterator[Sample]:
     for outcome in INCIDENT_OUTCOMES:
         for word, recurred in (("false", False), ("true", True)):
             yield "headway_incidents_total", (outcome, word), known.outcomes[outcome, recurred]
-        yield "headway_incident_closed_timestamp_seconds", (outcome,), known.closed_wall.get(outcome)
+        yield "headway_incident_closed_timestamp_seconds", (outcome,), known.last_closed_wall.get(outcome)
     for layer in LAYERS:
         for cause in CAUSES:
             yield "headway_incident_causes_total", (layer, cause), known.incident_causes[layer, cause] or None

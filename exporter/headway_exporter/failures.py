@@ -53,9 +53,9 @@ class Failures:
         self.causes: Counter[tuple[str, str]] = Counter()
         """Restarts by layer and cause; only failures that began here."""
         self.outcomes: Counter[tuple[str, bool]] = Counter()
-        self.closed_wall: dict[str, float] = {}
-        """When an incident last had this outcome."""
         """Incidents by outcome and whether they were recurring."""
+        self.last_closed_wall: dict[str, float] = {}
+        """When an incident last had this outcome."""
         self.incident_causes: Counter[tuple[str, str]] = Counter()
         """Incidents by outermost layer and cause; only those that began here."""
         self.rank_failures: Counter[int] = Counter()
@@ -480,7 +480,7 @@ class Failures:
         incident.recurred |= verdicts.reasons(incident, self.limits)
         incident.closed, incident.closed_wall = at, incident.wall_of(at)
         self.outcomes[incident.state.value, bool(incident.recurred)] += 1
-        self.closed_wall[incident.state.value] = incident.closed_wall
+        self.last_closed_wall[incident.state.value] = incident.closed_wall
         if incident.decided:
             self._count_incident(incident)
         else:

@@ -46,7 +46,7 @@ class Source(Protocol):
     def common(self) -> tuple[str, ...]:
         """Values of the labels that every series has; always the same."""
 
-    def shown(self, client: str = "") -> Iterable[Sample]:
+    def shown(self, client: str = "", /) -> Iterable[Sample]:
         """All samples of now, for the client of this address."""
 
 

@@ -11,6 +11,7 @@ import threading
 from typing import TYPE_CHECKING, Final
 
 from headway import clock
+from headway_exporter.linger import MOST_CLIENTS, YOUNG_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,9 +20,6 @@ if TYPE_CHECKING:
 
 ABSENCE_SECONDS: Final = 120.0
 """A shorter one is within the window of any rate."""
-OPEN_SECONDS: Final = 120.0
-"""Whoever scrapes at all has come by in this time."""
-MOST_CLIENTS: Final = 16
 
 
 class Seam:
@@ -33,7 +31,7 @@ class Seam:
 
     def __init__(self, before: Sequence[Sample]) -> None:
         self.before = before
-        self._ends = clock.monotonic() + OPEN_SECONDS
+        self._ends = clock.monotonic() + YOUNG_SECONDS
         self._guard = threading.Lock()
         self._shown: set[str] = set()
 

@@ -113,6 +113,7 @@ class Sidecar:
         for instrument in self._instruments:
             instrument.stop()
         self.poll()
+        self.collector.seam = None  # the last word is no place for what was
         kept = self._store is not None and self._last_word(self._store)
         self._tell()
         self._telemetry.stop()

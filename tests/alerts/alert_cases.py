@@ -52,6 +52,12 @@ GIVEN_UP = {
     one(_CLOSED, outcome="abandoned"): "_x47 710x352",
 }
 """All ranks are gone after 10 minutes, and nobody comes back for ten more."""
+_GIVEN_UP_SAYS = Expected(
+    "critical",
+    "Run demo has made no step for 2m 15s",
+    "Run demo stands at step 600, where a step usually takes 1s. No restart is under way, so nobody is mending it. Take stacks of the "
+    "ranks to see what they wait for, then restart.",
+)
 EVAL = {
     **state("eval", values="0x39 1x360", others="1x39 0x360"),
     one("headway_state_since_timestamp_seconds"): "0x39 600x360",
@@ -277,13 +283,7 @@ CASES: tuple[Case, ...] = (
         silent="12m",
         fires="12m15s",
         resolved="26m",
-        expected=Expected(
-            "critical",
-            "Run demo has made no step for 2m 15s",
-            "Run demo stands at step 600, where a step usually takes 1s. No restart is under way, so nobody is "
-            "mending it. Take stacks of "
-            "the ranks to see what they wait for, then restart.",
-        ),
+        expected=_GIVEN_UP_SAYS,
         near={
             "the operator ended it": with_(GIVEN_UP, {one(_CLOSED, outcome="cancelled"): "_x47 710x352"}),
             "given up before the last step": with_(GIVEN_UP, {one(_CLOSED, outcome="abandoned"): "_x20 300x379"}),
@@ -300,13 +300,7 @@ CASES: tuple[Case, ...] = (
         silent="12m",
         fires="12m15s",
         resolved="26m",
-        expected=Expected(
-            "critical",
-            "Run demo has made no step for 2m 15s",
-            "Run demo stands at step 600, where a step usually takes 1s. No restart is under way, so nobody is "
-            "mending it. Take stacks of "
-            "the ranks to see what they wait for, then restart.",
-        ),
+        expected=_GIVEN_UP_SAYS,
         near={"told to end since": with_(GIVEN_UP, {one(_CLOSED, outcome="cancelled"): "_x47 710x352"})},
     ),
     Case(

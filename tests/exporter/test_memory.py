@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import shutil
+import signal
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -130,6 +131,25 @@ def test_after_a_long_absence_counters_are_shown_once_as_they_were(journals: Pat
         later = exporter.samples()
         assert_adds_up(later)
         assert later[elapsed] > samples[elapsed] + 1
+
+
+def test_the_last_word_after_a_long_absence_is_the_newest(journals: Path, state: Path) -> None:
+    """Told to end before anybody scraped it, the sidecar has one scrape to show the end of the run in."""
+    with sidecar(journals, "--state-dir", str(state)) as exporter:
+        finish(trainer(journals, 0, "enter=a", "load=0", "steps=1-6", ranks=1), kill=False)
+        exporter.until(lambda status: status["step"] == 6, "the steps")
+        exporter.kill()
+    path = pod_folder(state, RUN, "0") / LEDGER
+    old = read_ledger(path)
+    write_ledger(path, replace(old, written_wall=old.written_wall - 600))
+    with sidecar(journals, "--state-dir", str(state), HEADWAY_LINGER_SECONDS="60") as exporter:
+        finish(trainer(journals, 0, "enter=b", "load=6", "steps=7-9", "finish=9", attempt=1, ranks=1))
+        exporter.until(lambda status: status["finished"], "the end of the run")
+        exporter.process.send_signal(signal.SIGTERM)
+        exporter.until(lambda _: read_ledger(path).body["summary"]["finished"], "the last word is written")
+        time.sleep(1)
+        assert exporter.value("headway_steps_total", kind="productive") == 9
+        assert exporter.process.wait(20) == 0
 
 
 def test_a_sidecar_that_is_killed_all_the_time_counts_what_one_that_lives_counts(journals: Path, state: Path) -> None:

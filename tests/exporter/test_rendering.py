@@ -54,7 +54,7 @@ class Fixed:
     def __init__(self, *samples: Sample) -> None:
         self.samples = list(samples)
 
-    def shown(self, client: str = "") -> list[Sample]:  # noqa: ARG002 - as the sidecar's
+    def shown(self, _client: str = "", /) -> list[Sample]:
         return self.samples
 
 
